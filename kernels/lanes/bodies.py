@@ -70,7 +70,7 @@ class BodyInLanes:
                     ball[k] - corners[3 + k][i]), F{});
                 square += outside * outside;
             }
-            if (bits_of((square < square_of_reach) & asked)) near |= 1u << (first + i);
+            if (any((square < square_of_reach) & asked)) near |= 1u << (first + i);
         }
     }
     return near;
@@ -160,7 +160,7 @@ def balls_near_shape(
         const F gap = height_over((const F*)lanes.spheres + 3 * s) - padding - radius;
         hit |= gap < -margin;
         open |= ~(gap > margin);
-        if (!bits_of(asked & ~hit)) break;
+        if (!any(asked & ~hit)) break;
     }
     const wp::uint32 certain = bits_of(hit) & bits;
     return certain | (bits_of(open) & bits & ~certain) << 8;

@@ -173,22 +173,23 @@ RESULT = """
     const F height = height_over(ball) - padding;
     const F reach = body.radius + larger(motion[4] + slack, tolerance);
     const I near = ~(height >= reach + wide) & mask_of(bits), is_near = height < reach - wide;
-    if (!bits_of(near)) return 0;
+    if (!any(near)) return 0;
     I hit = {}, may_hit = {};
     I open = motion[4] > body.radius + wide, may_open = ~(motion[4] <= body.radius - wide);
-    if (bits_of(near & (~open | ~(height > body.radius + tolerance + wide)))) {
+    if (any(near & (~open | ~(height > body.radius + tolerance + wide)))) {
         place_spheres(body, index);
         for (int s = body.begin; s < body.end; ++s) {
             const wp::float32 radius = ((const wp::float32*)robot.spheres)[4 * s + 3];
             if (radius < 0.0f) continue;
             const F* center = (const F*)lanes.spheres + 3 * s;
             const F gap = height_over(center) - padding - radius;
+            hit |= gap < tolerance - slack - wide;
+            may_hit |= ~(gap >= tolerance - slack + wide);
+            if (!any(near & ~(open & is_near))) continue;
             F velocity[3];
             velocity_at(body.frame, center, velocity);
             const F travel = half * (length_of(velocity) + 0.5f * half * motion[3]);
             const F needed = larger(travel + slack, tolerance - slack);
-            hit |= gap < tolerance - slack - wide;
-            may_hit |= ~(gap >= tolerance - slack + wide);
             open |= gap < needed - wide;
             may_open |= ~(gap >= needed + wide);
         }
@@ -225,7 +226,7 @@ _PAIR = """
     // By how far each of the balls moves, where that is known.
     const I both = mask_of(known);
     I near = mask_of(bits) & ~(both & (gap > apart + wide));
-    if (!bits_of(near)) return 0;
+    if (!any(near)) return 0;
     const I is_apart = both & ~(gap < apart - wide);
     const F* turning = twists + 7 * pair.ancestor;
     const auto relative = [&](const F* a, const F* b, const F* d, F* rate)
@@ -256,21 +257,26 @@ _PAIR = """
 # Spheres of two bodies whose balls are near.
 _SPHERES = """
     I hit = {}, may_hit = {}, open = {}, may_open = {};
+    const auto within_reach = [&](const F* a, const F* b, F reach) __attribute__((always_inline)) {
+        const F x = a[0] - b[0], y = a[1] - b[1], z = a[2] - b[2];
+        return (x * x + y * y + z * z <= reach * reach) & (reach >= 0.0f);
+    };
     for (int s = one.begin; s < one.end; ++s) {
         const F* a = spheres + 3 * s;
         const wp::float32 radius = radii[4 * s] + pair.buffer;
         if (radii[4 * s] < 0.0f) continue;
-        const F way[3] = {a[0] - there[0], a[1] - there[1], a[2] - there[2]};
-        const I is_close = near & ~(length_of(way) > radius + other.radius + within + wide);
-        if (!bits_of(is_close)) continue;
+        // Of lanes where the pair is open, hits alone are still looked for.
+        const F limit = (open & is_near ? tolerance : within) + wide;
+        const I is_close = near & within_reach(a, there, limit + (radius + other.radius));
+        if (!any(is_close)) continue;
         velocity_at(one.frame, a, u);
         for (int t = other.begin; t < other.end; ++t) {
             const F* b = spheres + 3 * t;
             if (radii[4 * t] < 0.0f) continue;
+            const I touch = is_close & within_reach(a, b, limit + (radius + radii[4 * t]));
+            if (!any(touch) || is_left_out(s, t)) continue;
             const F d[3] = {a[0] - b[0], a[1] - b[1], a[2] - b[2]};
             const F distance = length_of(d) - (radius + radii[4 * t]);
-            const I touch = is_close & ~(distance > within + wide);
-            if (!bits_of(touch) || is_left_out(s, t)) continue;
             velocity_at(other.frame, b, v);
             relative(u, v, d, rate);
             const F length = larger(length_of(d), F{} + 1.0e-3f);
@@ -294,7 +300,7 @@ _SPHERES = """
     + LEFT_OUT
     + _PAIR
     + """
-    if (!bits_of(near)) return 0;
+    if (!any(near)) return 0;
     place_spheres(one, pair.first);
     place_spheres(other, pair.second);
     const wp::float32* radii = (const wp::float32*)robot.spheres + 3;

@@ -34,7 +34,7 @@ PAIR_ROUNDING = wp.constant(20.0 * EPSILON)
         const wp::float32 reach = one.radius + other.radius + pair.buffer + margin;
         F square = {};
         for (int k = 0; k < 3; ++k) square += (here[k] - there[k]) * (here[k] - there[k]);
-        if (reach > 0.0f && bits_of((square < reach * reach) & asked)) break;
+        if (reach > 0.0f && any((square < reach * reach) & asked)) break;
     }
     return begin;
 """
@@ -103,10 +103,10 @@ _WITHIN = """
     const bool has_groups = other.end - other.begin > group_size;
     const I asked = mask_of(bits);
     I hit = {}, open = {};
-    for (int s = one.begin; s < one.end && bits_of(asked & ~hit); ++s) {
+    for (int s = one.begin; s < one.end && any(asked & ~hit); ++s) {
         const F* here = spheres + 3 * s;
         const wp::float32 radius = radii[4 * s] + pair.buffer, wide = radius + margin;
-        if (radii[4 * s] < 0.0f || !bits_of(within(here, there, wide + other.radius) & asked))
+        if (radii[4 * s] < 0.0f || !any(within(here, there, wide + other.radius) & asked))
             continue;
         const wp::float32* group = (const wp::float32*)robot.groups + 4 * other.first_group;
         for (int t = other.begin; t < other.end; ++t) {
@@ -115,14 +115,14 @@ _WITHIN = """
                 place(frame, group, ball);
                 const wp::float32 reach = group[3];
                 group += 4;
-                if (reach < 0.0f || !bits_of(within(here, ball, wide + reach) & asked)) {
+                if (reach < 0.0f || !any(within(here, ball, wide + reach) & asked)) {
                     t += group_size - 1;
                     continue;
                 }
             }
             if (radii[4 * t] < 0.0f) continue;
             const I touch = within(here, spheres + 3 * t, wide + radii[4 * t]) & asked & ~hit;
-            if (!bits_of(touch) || is_left_out(s, t)) continue;
+            if (!any(touch) || is_left_out(s, t)) continue;
             hit |= touch & within(here, spheres + 3 * t, radius - margin + radii[4 * t]);
             open |= touch;
         }

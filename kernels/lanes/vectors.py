@@ -23,6 +23,9 @@ PREAMBLE = """
         const I bit = {1, 2, 4, 8, 16, 32, 64, 128};
         return (wp::uint32)__builtin_reduce_or(mask & bit);
     };
+    const auto any = [](I mask) __attribute__((always_inline)) -> bool {
+        return __builtin_reduce_or(mask) != 0;
+    };
     const auto mask_of = [](wp::uint32 bits) __attribute__((always_inline)) -> I {
         const I bit = {1, 2, 4, 8, 16, 32, 64, 128};
         return (bit & (wp::int32)bits) != 0;
@@ -43,7 +46,8 @@ PREAMBLE = """
             placed[i] = frame[3 * i] * point[0] + frame[3 * i + 1] * point[1]
                 + frame[3 * i + 2] * point[2] + frame[9 + i];
     };
-    (void)bits_of; (void)mask_of; (void)larger; (void)size_of; (void)root_of; (void)place;
+    (void)bits_of; (void)any; (void)mask_of; (void)larger;
+    (void)size_of; (void)root_of; (void)place;
 """
 
 # Places the spheres of a body, if that was not done for this block.
