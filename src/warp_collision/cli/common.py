@@ -357,7 +357,13 @@ def require_not_read(options: argparse.Namespace, name: str) -> None:
 
 
 def load_joint_names(options: argparse.Namespace) -> tuple[str, ...]:
-    """Names of the robot's joint values, in order, without fitting spheres."""
+    """Names of the robot's joint values, in order, without fitting spheres; read once."""
+    if not hasattr(options, "joint_names"):
+        options.joint_names = _read_joint_names(options)
+    return options.joint_names
+
+
+def _read_joint_names(options: argparse.Namespace) -> tuple[str, ...]:
     from warp_collision.robot.model.robot_description import read_robot_joints
     from warp_collision.robot.model.srdf import Srdf
 
