@@ -143,16 +143,20 @@ check_obstacles = make_walk(check_obstacle, BodyCheck, int)
 
 
 @wp.func
+def reach_of(check: BodyCheck) -> float:
+    """Within what distance of the center of a body obstacles matter [m]."""
+    interval = check.interval
+    reach = check.body.radius + wp.max(check.ball_travel, interval.tolerance)
+    return reach + DISTANCE_ROUNDING * wp.length(check.center) + interval.slack
+
+
+@wp.func
 def check_body(check: BodyCheck, scene: Scene, env: int) -> int:
     """Checks a body against all enabled obstacles of an env."""
     center = check.center
     if not is_finite3(center):
         return HIT
-    body = check.body
-    interval = check.interval
-    reach = body.radius + wp.max(check.ball_travel, interval.tolerance)
-    reach += DISTANCE_ROUNDING * wp.length(center) + interval.slack
-    return check_obstacles(scene, env, body.begin, center, reach, check, CLEAR)
+    return check_obstacles(scene, env, check.body.begin, center, reach_of(check), check, CLEAR)
 
 
 @wp.struct

@@ -1,13 +1,15 @@
-"""Distance of two convex pieces of a robot's links: a lower bound that any direction proves.
+"""Distance of a convex piece of a robot's link: a lower bound that any direction proves.
 
-A piece is the convex hull of points, widened by a radius. Along any unit vector n the least of
-n (a - b), less both radii, is a lower bound of the distance of two pieces, and any points of them
-give an upper one. The algorithm of Gilbert, Johnson and Keerthi (1988) finds the best direction:
-from the nearest point of a simplex of differences of support points to the origin.
+A piece is the convex hull of points, widened by a radius. The other body is another piece, or any
+convex one with a support function. Along any unit vector n the least of n (a - b), less both radii,
+is a lower bound of the distance, and any points of both give an upper one. The algorithm of
+Gilbert, Johnson and Keerthi (1988) finds the best direction: from the nearest point of a simplex of
+differences of support points to the origin.
 """
 
 import warp as wp
 
+from warp_collision.kernels.compiling import named
 from warp_collision.kernels.kinematics import FramePose, point_in_world, xyz
 from warp_collision.kernels.mesh_record import FAR
 
@@ -32,9 +34,9 @@ class Piece:
 
 @wp.struct
 class Separation:
-    """Bounds of the distance of two pieces."""
+    """Bounds of the distance of two convex bodies."""
 
-    normal: wp.vec3  # unit vector from the second piece to the first
+    normal: wp.vec3  # unit vector from the second one to the first
     lower: float  # what it proves [m], negative where they overlap along it
     upper: float  # distance of two of their points, less the radii [m]
 
@@ -141,6 +143,80 @@ def holds_origin(a: wp.vec3, b: wp.vec3, c: wp.vec3, d: wp.vec3) -> bool:
     return x > 0.0 and y > 0.0 and z > 0.0 and x + y + z < 1.0
 
 
+def make_separation(Second, kind, support_of_second):
+    """The function that separates a piece from another convex body.
+
+    Args:
+        Second: type of the other body.
+        kind: name of that kind of body.
+        support_of_second: device function (pieces: uint64, second: Second, direction: vec3) ->
+            vec3, its point that is farthest along a direction, in its frame.
+    """
+
+    def separate(
+        pieces: wp.uint64,
+        first: Piece,
+        second: Second,
+        second_from_first: FramePose,
+        offset: wp.vec3,
+        radii: float,
+        needed: float,
+        least: float,
+    ) -> Separation:
+        """Bounds of the distance of two bodies, improved while it matters.
+
+        Args:
+            pieces: pointer to the table.
+            first: one body.
+            second: the other one, in whose frame the normal is.
+            second_from_first: relative pose of their frames.
+            offset: about from the second to the first, in the frame of the second.
+            radii: by which both are widened together [m].
+            needed: a lower bound above it is not improved [m].
+            least: an upper bound below it is not improved [m].
+        """
+        best = Separation(wp.vec3(1.0, 0.0, 0.0), -FAR, FAR)
+        simplex = Simplex(offset, offset, offset, offset)
+        first_from_second = wp.transpose(second_from_first.rotation)
+        for step in range(MOST_STEPS):
+            distance = wp.length(simplex.nearest)
+            if not (distance > CONVERGED):
+                best.upper = -radii
+                return best
+            normal = simplex.nearest / distance
+            if step > 0:
+                best.upper = wp.min(best.upper, distance - radii)
+            here = support(pieces, first, first_from_second * (-normal))
+            there = support_of_second(pieces, second, normal)
+            difference = point_in_world(second_from_first, here) - there
+            lower = wp.dot(difference, normal) - radii
+            if lower > best.lower:
+                best.lower = lower
+                best.normal = normal
+            is_known = best.lower > needed or best.upper <= least
+            if is_known or best.upper - best.lower <= CONVERGED:
+                return best
+            if step == 0:
+                simplex = Simplex(difference, difference, difference, difference)
+            elif holds_origin(simplex.a, simplex.b, simplex.c, difference):
+                best.upper = -radii
+                return best
+            else:
+                found = Simplex(difference, difference, difference, difference)
+                found = of_triangle(difference, simplex.a, simplex.b, found)
+                found = of_triangle(difference, simplex.b, simplex.c, found)
+                found = of_triangle(difference, simplex.c, simplex.a, found)
+                if not (wp.length_sq(found.nearest) < wp.length_sq(simplex.nearest)):
+                    return best  # no nearer by rounding
+                simplex = found
+        return best
+
+    return named(separate, kind)
+
+
+separate_pieces = make_separation(Piece, "pieces", support)
+
+
 @wp.func
 def separation(
     pieces: wp.uint64,
@@ -150,49 +226,7 @@ def separation(
     needed: float,
     least: float,
 ) -> Separation:
-    """Bounds of the distance of two pieces, improved while it matters.
-
-    Args:
-        pieces: pointer to the table.
-        first: one piece.
-        second: the other one, in whose frame the normal is.
-        second_from_first: relative pose of their frames.
-        needed: a lower bound above it is not improved [m].
-        least: an upper bound below it is not improved [m].
-    """
-    radii = first.radius + second.radius
-    best = Separation(wp.vec3(1.0, 0.0, 0.0), -FAR, FAR)
+    """Bounds of the distance of two pieces; see `make_separation`."""
     offset = point_in_world(second_from_first, xyz(first.ball)) - xyz(second.ball)
-    simplex = Simplex(offset, offset, offset, offset)
-    first_from_second = wp.transpose(second_from_first.rotation)
-    for step in range(MOST_STEPS):
-        distance = wp.length(simplex.nearest)
-        if not (distance > CONVERGED):
-            best.upper = -radii
-            return best
-        normal = simplex.nearest / distance
-        if step > 0:
-            best.upper = wp.min(best.upper, distance - radii)
-        here = support(pieces, first, first_from_second * (-normal))
-        difference = point_in_world(second_from_first, here) - support(pieces, second, normal)
-        lower = wp.dot(difference, normal) - radii
-        if lower > best.lower:
-            best.lower = lower
-            best.normal = normal
-        is_known = best.lower > needed or best.upper <= least
-        if is_known or best.upper - best.lower <= CONVERGED:
-            return best
-        if step == 0:
-            simplex = Simplex(difference, difference, difference, difference)
-        elif holds_origin(simplex.a, simplex.b, simplex.c, difference):
-            best.upper = -radii
-            return best
-        else:
-            found = Simplex(difference, difference, difference, difference)
-            found = of_triangle(difference, simplex.a, simplex.b, found)
-            found = of_triangle(difference, simplex.b, simplex.c, found)
-            found = of_triangle(difference, simplex.c, simplex.a, found)
-            if not (wp.length_sq(found.nearest) < wp.length_sq(simplex.nearest)):
-                return best  # no nearer by rounding
-            simplex = found
-    return best
+    radii = first.radius + second.radius
+    return separate_pieces(pieces, first, second, second_from_first, offset, radii, needed, least)

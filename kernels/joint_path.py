@@ -20,12 +20,13 @@ from warp_collision.kernels.body_check import (
     CLEAR,
     DISTANCE_ROUNDING,
     HIT,
+    BodyCheck,
     Interval,
     body_collides,
     body_in_motion,
     check_body,
 )
-from warp_collision.kernels.compiling import FEW_THREADS, resident_warps, runs_on_cpu
+from warp_collision.kernels.compiling import FEW_THREADS, named, resident_warps, runs_on_cpu
 from warp_collision.kernels.kinematics import FramePose, frame_at_value, point_in_world
 from warp_collision.kernels.precision import is_finite3, uncertainty
 from warp_collision.kernels.robot_motion import (
@@ -78,30 +79,49 @@ class Open:
     is_hit: bool
 
 
+def make_open_bodies(body_at, check, kind):
+    """The function that checks the bodies of a robot against obstacles over an interval.
+
+    Args:
+        body_at: device function (segment, body, interval) -> BodyCheck, as `body_in_motion`.
+        check: device function (check: BodyCheck, robot: Robot, scene: Scene, env: int) -> int.
+        kind: ends its name.
+    """
+
+    def open_bodies(
+        segment: Segment,
+        interval: Interval,
+        scene: Scene,
+        env: int,
+        requested: wp.uint64,
+        balls: wp.array[wp.vec4],
+    ) -> Open:
+        """The requested bodies that are not certified free of obstacles; writes their balls."""
+        robot = segment.robot
+        result = Open(NONE, False)
+        for b in range(robot.n_bodies):
+            if requested & bit_of(b) != NONE and not result.is_hit:
+                body = body_of(robot, b)
+                if body.radius >= 0.0:
+                    state = body_at(segment, body, interval)
+                    center = state.center
+                    balls[b] = wp.vec4(center[0], center[1], center[2], state.ball_travel)
+                    verdict = check(state, robot, scene, env)
+                    if verdict != CLEAR:
+                        result.mask = result.mask | bit_of(b)
+                    result.is_hit = verdict == HIT
+        return result
+
+    return named(open_bodies, kind)
+
+
 @wp.func
-def open_bodies(
-    segment: Segment,
-    interval: Interval,
-    scene: Scene,
-    env: int,
-    requested: wp.uint64,
-    balls: wp.array[wp.vec4],
-) -> Open:
-    """The requested bodies that are not certified free of obstacles; writes their balls."""
-    robot = segment.robot
-    result = Open(NONE, False)
-    for b in range(robot.n_bodies):
-        if requested & bit_of(b) != NONE and not result.is_hit:
-            body = body_of(robot, b)
-            if body.radius >= 0.0:
-                check = body_in_motion(segment, body, interval)
-                center = check.center
-                balls[b] = wp.vec4(center[0], center[1], center[2], check.ball_travel)
-                verdict = check_body(check, scene, env)
-                if verdict != CLEAR:
-                    result.mask = result.mask | bit_of(b)
-                result.is_hit = verdict == HIT
-    return result
+def check_spheres_of_body(check: BodyCheck, robot: Robot, scene: Scene, env: int) -> int:
+    """Checks a body by its spheres."""
+    return check_body(check, scene, env)
+
+
+open_bodies = make_open_bodies(body_in_motion, check_spheres_of_body, "spheres")
 
 
 @wp.func
@@ -167,37 +187,44 @@ def first_level(segment: Segment) -> int:
     return level
 
 
-@wp.func
-def segment_collides(
-    segment: Segment,
-    base: wp.array2d[MovingFrame],
-    row: int,
-    index: int,
-    slack: float,
-    tolerance: float,
-    scene: Scene,
-    env: int,
-    body_pairs: wp.array[BodyPair],
-    left_out: wp.array[wp.vec2i],
-    balls: wp.array[wp.vec4],
-) -> bool:
-    """Whether a segment is not proven free, by bisection."""
-    collides = bool(False)
-    search = parts_of_segment(first_level(segment))
-    while not collides and not search.is_done:
-        middle = outward_middle_of(search)
-        write_root_at(segment, root_at(base, row, index), middle)
-        write_frames(segment, middle, half_of(search))
-        interval = Interval(half_of(search), 0.0, slack, DISTANCE_ROUNDING, tolerance, middle)
-        bodies = search.bodies[search.level]
-        world = open_bodies(segment, interval, scene, env, bodies, balls)
-        itself = Open(NONE, False)
-        if not world.is_hit:
-            pair_mask = search.pairs[search.level]
-            itself = open_pairs(segment, interval, body_pairs, left_out, pair_mask, balls, bodies)
-        search = next_interval(search, world.mask, itself.mask)
-        collides = world.is_hit or itself.is_hit or search.is_exhausted
-    return collides
+def make_segment_collides(open_bodies, kind):
+    """The function that tells whether a segment is not proven free; see `make_open_bodies`."""
+
+    def segment_collides(
+        segment: Segment,
+        base: wp.array2d[MovingFrame],
+        row: int,
+        index: int,
+        slack: float,
+        tolerance: float,
+        scene: Scene,
+        env: int,
+        body_pairs: wp.array[BodyPair],
+        left_out: wp.array[wp.vec2i],
+        balls: wp.array[wp.vec4],
+    ) -> bool:
+        """Whether a segment is not proven free, by bisection."""
+        collides = bool(False)
+        search = parts_of_segment(first_level(segment))
+        while not collides and not search.is_done:
+            middle = outward_middle_of(search)
+            write_root_at(segment, root_at(base, row, index), middle)
+            write_frames(segment, middle, half_of(search))
+            interval = Interval(half_of(search), 0.0, slack, DISTANCE_ROUNDING, tolerance, middle)
+            bodies = search.bodies[search.level]
+            world = open_bodies(segment, interval, scene, env, bodies, balls)
+            itself = Open(NONE, False)
+            if not world.is_hit:
+                pairs = search.pairs[search.level]
+                itself = open_pairs(segment, interval, body_pairs, left_out, pairs, balls, bodies)
+            search = next_interval(search, world.mask, itself.mask)
+            collides = world.is_hit or itself.is_hit or search.is_exhausted
+        return collides
+
+    return named(segment_collides, kind)
+
+
+segment_collides = make_segment_collides(open_bodies, "spheres")
 
 
 @wp.kernel(**resident_warps(16, block=32))
@@ -247,6 +274,70 @@ def joint_path_hit(
     hit[row, index] = collides
 
 
+def make_collides(body_collides, kind):
+    """The function that tells whether a configuration collides.
+
+    Args:
+        body_collides: device function, see `body_check`, or another one of its arguments.
+        kind: ends its name.
+    """
+
+    def collides_at(
+        joints: wp.array3d[wp.float32],
+        row: int,
+        waypoint: int,
+        scene: Scene,
+        env: int,
+        robot: Robot,
+        root: FramePose,
+        body_pairs: wp.array[BodyPair],
+        left_out: wp.array[wp.vec2i],
+        frame_poses: wp.array3d[FramePose],
+        balls: wp.array3d[wp.vec4],
+    ) -> bool:
+        """Whether it does, with its frames and balls as scratch; it ends at the first hit."""
+        env_robot = robot_in_env(robot, env)
+        collides = not is_env(scene, env)
+        frame_pose = root
+        # Of the distance of two bodies, whose positions are those in the world.
+        rounding = uncertainty(2.0 * wp.length(frame_pose.origin), 0.0)
+        for k in range(env_robot.n_frames):
+            if not collides:
+                if k > 0:
+                    frame = frame_of(env_robot, k)
+                    if frame.parent != k - 1:
+                        frame_pose = frame_poses[row, waypoint, frame.parent]
+                    # Also of joints that move no spheres: such a configuration is not valid.
+                    value = joints[row, waypoint, frame.value]
+                    collides = not is_finite3(wp.vec3(value))
+                    frame_pose = frame_at_value(frame, frame_pose, value)
+                frame_poses[row, waypoint, k] = frame_pose
+                span = bodies_of_frame(env_robot, k)
+                for b in range(span[0], span[1]):
+                    body = body_of(env_robot, b)
+                    center = point_in_world(frame_pose, body.center)
+                    balls[row, waypoint, b] = wp.vec4(center[0], center[1], center[2], body.radius)
+                    if body.radius >= 0.0 and not collides:
+                        collides = body_collides(env_robot, body, frame_pose, center, scene, env)
+        m = int(0)
+        while m < body_pairs.shape[0] and not collides:
+            pair = body_pairs[m]
+            first_ball = balls[row, waypoint, pair.first]
+            second_ball = balls[row, waypoint, pair.second]
+            pair.buffer += rounding
+            if balls_meet(first_ball, second_ball, pair.buffer):
+                one = frame_poses[row, waypoint, body_of(env_robot, pair.first).frame]
+                other = frame_poses[row, waypoint, body_of(env_robot, pair.second).frame]
+                collides = bodies_touch(env_robot, pair, left_out, one, other)
+            m += 1
+        return collides
+
+    return named(collides_at, kind)
+
+
+spheres_collide = make_collides(body_collides, "spheres")
+
+
 @wp.kernel(**resident_warps(16, block=32))
 def configuration_hit(
     # operands
@@ -269,41 +360,10 @@ def configuration_hit(
     row += launch_offset[0]
     waypoint += launch_offset[1]
     env = env_of_row(env_index, row)
-    env_robot = robot_in_env(robot, env)
-    collides = not is_env(scene, env)
-    frame_pose = root_at(base, row, waypoint).frame_pose
-    # Of the distance of two bodies, whose positions are those in the world.
-    rounding = uncertainty(2.0 * wp.length(frame_pose.origin), 0.0)
-    for k in range(env_robot.n_frames):
-        if not collides:
-            if k > 0:
-                frame = frame_of(env_robot, k)
-                if frame.parent != k - 1:
-                    frame_pose = frame_poses[row, waypoint, frame.parent]
-                # Also of joints that move no spheres: such a configuration is not valid.
-                value = joints[row, waypoint, frame.value]
-                collides = not is_finite3(wp.vec3(value))
-                frame_pose = frame_at_value(frame, frame_pose, value)
-            frame_poses[row, waypoint, k] = frame_pose
-            span = bodies_of_frame(env_robot, k)
-            for b in range(span[0], span[1]):
-                body = body_of(env_robot, b)
-                center = point_in_world(frame_pose, body.center)
-                balls[row, waypoint, b] = wp.vec4(center[0], center[1], center[2], body.radius)
-                if body.radius >= 0.0 and not collides:
-                    collides = body_collides(env_robot, body, frame_pose, center, scene, env)
-    m = int(0)
-    while m < body_pairs.shape[0] and not collides:
-        pair = body_pairs[m]
-        first_ball = balls[row, waypoint, pair.first]
-        second_ball = balls[row, waypoint, pair.second]
-        pair.buffer += rounding
-        if balls_meet(first_ball, second_ball, pair.buffer):
-            one = frame_poses[row, waypoint, body_of(env_robot, pair.first).frame]
-            other = frame_poses[row, waypoint, body_of(env_robot, pair.second).frame]
-            collides = bodies_touch(env_robot, pair, left_out, one, other)
-        m += 1
-    hit[row, waypoint] = collides
+    root = root_at(base, row, waypoint).frame_pose
+    hit[row, waypoint] = spheres_collide(
+        joints, row, waypoint, scene, env, robot, root, body_pairs, left_out, frame_poses, balls
+    )
 
 
 @wp.kernel

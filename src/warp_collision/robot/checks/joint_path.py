@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from warp_collision import validate
+from warp_collision.messages import short_repr
 from warp_collision.poses import PoseLike
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
 from warp_collision.robot.checks.path_operands import PathOperands, control_points
@@ -15,6 +16,8 @@ from warp_collision.robot.checks.path_operators import (
     CONFIGURATION_IN_COLLISION,
     JOINT_PATH_CLEARANCE,
     JOINT_PATH_IN_COLLISION,
+    SHAPES_IN_COLLISION,
+    SHAPES_IN_COLLISION_ON_PATH,
 )
 from warp_collision.robot.model.allowed_pairs import Contacts
 from warp_collision.robot.model.base_pose import root_frames
@@ -32,6 +35,7 @@ def configuration_in_collision(
     robot: RobotSpheres,
     world: MeshWorld,
     *,
+    shapes: Literal["spheres", "exact"] = "spheres",
     self_collision: bool | SelfCollisionPairs = True,
     ignore: Contacts = (),
     env_index: Tensor | None = None,
@@ -43,6 +47,9 @@ def configuration_in_collision(
         joints: (..., n_joints) [rad, prismatic: m], on the device of the world.
         robot: the robot.
         world: the obstacles.
+        shapes: what of a link touches an obstacle. "spheres": its spheres. "exact": where spheres
+            touch an obstacle that has a formula, the convex pieces that cover the link decide, as
+            they do for links among each other. A gripper may then be a millimetre above a table.
         self_collision: whether self-collisions count, by the pairs of
             `RobotSpheres.self_collision_pairs`; or the pairs to check. Links to which spheres were
             fitted touch where their convex pieces do too.
@@ -58,8 +65,8 @@ def configuration_in_collision(
         (...,) bool. True also where joints or poses are not finite.
 
     Raises:
-        TypeError, ValueError: an argument of another type, shape, device or range, or unknown names
-            in `ignore`.
+        TypeError, ValueError: an argument of another type, shape, device or range, unknown names
+            in `ignore`, or exact shapes of a robot that has none.
 
     Example:
         >>> import torch, trimesh
@@ -73,6 +80,8 @@ def configuration_in_collision(
         [False, True]
     """
     require_robot_and_world(robot, world)
+    is_exact = require_shapes(shapes, robot) == "exact"
+    check = SHAPES_IN_COLLISION if is_exact else CONFIGURATION_IN_COLLISION
     robot.check_joints(joints)
     shape = joints.shape[:-1]
     batch = shape[0] if shape else 1
@@ -80,7 +89,7 @@ def configuration_in_collision(
     flat, env_index = checked_rows(flat, world, env_index)
     base = _roots(base_pose, joints, flat)
     operands = path_operands(flat, robot, world, self_collision, ignore, env_index, base)
-    return CONFIGURATION_IN_COLLISION.evaluate(operands).reshape(shape)
+    return check.evaluate(operands).reshape(shape)
 
 
 def joint_path_in_collision(
@@ -89,6 +98,7 @@ def joint_path_in_collision(
     world: MeshWorld,
     *,
     tolerance: float | Tensor = 1e-3,
+    shapes: Literal["spheres", "exact"] = "spheres",
     self_collision: bool | SelfCollisionPairs = True,
     ignore: Contacts = (),
     env_index: Tensor | None = None,
@@ -110,6 +120,7 @@ def joint_path_in_collision(
         world: the obstacles.
         tolerance: [m], a clearance below it may count as a collision. At a tolerance below some
             hundredths of a millimetre the rounding of float32 may prevent a proof.
+        shapes: see `configuration_in_collision`; with "exact" the proof is one of the shapes.
         self_collision: see `configuration_in_collision`; the proof holds for the pairs checked.
         ignore: see `configuration_in_collision`; the proof does not include these pairs.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
@@ -125,7 +136,7 @@ def joint_path_in_collision(
 
     Raises:
         TypeError, ValueError: an argument of another type, shape, device or range, fewer than two
-            waypoints, or unknown names in `ignore`.
+            waypoints, unknown names in `ignore`, or exact shapes of a robot that has none.
 
     Example:
         >>> import torch, trimesh
@@ -144,7 +155,9 @@ def joint_path_in_collision(
         joints, robot, world, self_collision, ignore, env_index, base, poses, degree
     )
     limit = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
-    return JOINT_PATH_IN_COLLISION.evaluate(operands, limit)
+    is_exact = require_shapes(shapes, robot) == "exact"
+    check = SHAPES_IN_COLLISION_ON_PATH if is_exact else JOINT_PATH_IN_COLLISION
+    return check.evaluate(operands, limit)
 
 
 class JointPathClearance(NamedTuple):
@@ -326,6 +339,18 @@ def checked_rows(
     if env_index is not None:
         env_index = validate.env_operand(env_index, joints.shape[0], world.n_envs, world.device)
     return joints, env_index
+
+
+def require_shapes(shapes: object, robot: RobotSpheres) -> object:
+    """Requires "spheres", or "exact" and a robot whose links have convex pieces."""
+    if shapes not in ("spheres", "exact"):
+        raise ValueError(f"shapes must be 'spheres' or 'exact', got {short_repr(shapes)}")
+    if shapes == "exact" and not any(body.pieces for body in robot.layout.bodies.values()):
+        raise ValueError(
+            "shapes must be 'spheres' for a robot that was given as spheres, got 'exact': convex "
+            "pieces of links come from its URDF, where RobotSpheres fits the spheres"
+        )
+    return shapes
 
 
 def require_motion(joints: Tensor) -> None:

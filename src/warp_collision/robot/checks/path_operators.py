@@ -23,6 +23,7 @@ from warp_collision.kernels.lanes.configurations import (
     scratch_bytes,
 )
 from warp_collision.kernels.lanes.paths import SEGMENTS, scratch_of_paths, segments_hit
+from warp_collision.kernels.shape_hit import segment_shape_hit, shape_hit
 from warp_collision.launching.launch import RepeatedLaunch, launch
 from warp_collision.queries.dispatch import is_plain
 from warp_collision.queries.operator import (
@@ -66,6 +67,25 @@ def run_configurations(operands: PathOperands) -> Tensor:
     return hit
 
 
+def run_configurations_of_shapes(operands: PathOperands) -> Tensor:
+    """Which configurations collide by the shapes of links: (batch, horizon) bool.
+
+    Spheres are asked first, and shapes where these refuse.
+    """
+    joints, scene, env_index, base, robot, pairs, _ = operands
+    hit = run_configurations(operands)
+    rows = joints.shape[0], joints.shape[1]
+    launch(
+        shape_hit,
+        rows,
+        *(joints, env_index, scene.completed(shape_hit), robot, base, *pairs),
+        *(*operands.scratch(rows, FRAME_POSE), hit),
+        device=joints.device,
+        items=16 * rows[0] * rows[1],
+    )
+    return hit
+
+
 def _of_configurations(operands: PathOperands) -> tuple[Any, tuple[int, int], tuple[Tensor, ...]]:
     """The kernel of configurations, its threads and their scratch memory.
 
@@ -98,20 +118,45 @@ def _of_segments(
     return segments_hit, (1, threads), (scratch,)
 
 
-def run_paths(operands: PathOperands, tolerance: Tensor) -> Tensor:
-    """Which segments are not proven free: (batch, horizon - 1) bool."""
+def run_paths(operands: PathOperands, tolerance: Tensor, *, of_shapes: bool = False) -> Tensor:
+    """Which segments are not proven free: (batch, horizon - 1) bool.
+
+    By shapes as in `run_configurations_of_shapes`.
+    """
     rest, movers = split(operands)
-    hit = run_paths_at_rest(rest, tolerance)
+    run = run_paths_of_shapes_at_rest if of_shapes else run_paths_at_rest
+    hit = run(rest, tolerance)
     if movers is None:
         return hit
     if hit.device != CPU:  # a choice of segments would be a wait
-        hits = run_paths_at_rest(movers.operands, tolerance, base_moves=True).unflatten(
-            0, (-1, len(movers.slots))
-        )
-        return hit | hits.any(1)
+        hits = run(movers.operands, tolerance, base_moves=True)
+        return hit | hits.unflatten(0, (-1, len(movers.slots))).any(1)
     near = ~(movers.lower_bounds(rest) >= tolerance)  # NaN is near
-    near[near.clone()] = run_paths_at_rest(movers.chosen(near), tolerance, base_moves=True)[:, 0]
+    near[near.clone()] = run(movers.chosen(near), tolerance, base_moves=True)[:, 0]
     return hit | near.any(1)
+
+
+def run_paths_of_shapes(operands: PathOperands, tolerance: Tensor) -> Tensor:
+    """`run_paths` by shapes."""
+    return run_paths(operands, tolerance, of_shapes=True)
+
+
+def run_paths_of_shapes_at_rest(
+    operands: PathOperands, tolerance: Tensor, *, base_moves: bool = False
+) -> Tensor:
+    """`run_paths_at_rest` by shapes, which are asked where spheres refuse."""
+    joints, scene, env_index, base, robot, pairs, _ = operands
+    segments = operands.segments
+    hit = run_paths_at_rest(operands, tolerance, base_moves=base_moves)
+    launch(
+        segment_shape_hit,
+        segments,
+        *(joints, env_index, scene.completed(), robot, base, *pairs),
+        *(tolerance, *operands.scratch(segments, STATE), hit),
+        device=joints.device,
+        items=256 * segments[0] * segments[1],
+    )
+    return hit
 
 
 def run_paths_at_rest(
@@ -360,9 +405,20 @@ CONFIGURATION_IN_COLLISION = RobotCheck(
     run_configurations,
     lambda joints, _: joints.new_empty(joints.shape[:2], dtype=torch.bool),
 )
+SHAPES_IN_COLLISION = RobotCheck(
+    "configuration_in_collision_of_shapes",
+    run_configurations_of_shapes,
+    lambda joints, _: joints.new_empty(joints.shape[:2], dtype=torch.bool),
+)
 JOINT_PATH_IN_COLLISION = RobotCheck(
     "joint_path_in_collision",
     run_paths,
+    lambda joints, degree: joints.new_empty(segments_of(joints, degree), dtype=torch.bool),
+    ("Tensor tolerance",),
+)
+SHAPES_IN_COLLISION_ON_PATH = RobotCheck(
+    "joint_path_in_collision_of_shapes",
+    run_paths_of_shapes,
     lambda joints, degree: joints.new_empty(segments_of(joints, degree), dtype=torch.bool),
     ("Tensor tolerance",),
 )

@@ -1,0 +1,238 @@
+"""Robots against obstacles by the shapes of their links, where spheres refuse.
+
+The judge samples the true shapes, surface and inside, and knows the distances of obstacles in
+float64.
+"""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+import trimesh
+
+from arms import ARM, bracket
+from cases import mostly_slow
+from exact_scenes import library_shape
+from exact_shapes import capsule, cuboid, cylinder, half_space, sphere
+from reference import Array, Body, mesh_signed_distance
+from warp_collision import (
+    Cuboid,
+    HalfSpace,
+    MeshWorld,
+    PointCloud,
+    RobotSpheres,
+    configuration_in_collision,
+    joint_path_in_collision,
+)
+from warp_collision.examples import load_panda
+from warp_collision.robot.model.link_shapes import mesh_in_link
+from warp_collision.robot.model.sampled_pairs import random_joints
+
+SPACING = 0.015  # of samples of the shapes [m]
+
+
+@pytest.fixture(scope="module")
+def arm(tmp_path_factory) -> RobotSpheres:
+    folder = tmp_path_factory.mktemp("arm")
+    bracket().export(folder / "bracket.stl")
+    (folder / "arm.urdf").write_text(ARM)
+    return RobotSpheres(folder / "arm.urdf")
+
+
+def samples_of(arm: RobotSpheres) -> dict[str, Array]:
+    """Points (n, 3) of each link's shapes, in its frame: of their surface, and a grid inside."""
+    found = {}
+    for link, shapes in arm.link_shapes.items():
+        points = []
+        for mesh in map(mesh_in_link, shapes):
+            points += [trimesh.sample.sample_surface(mesh, 2000, seed=1)[0], mesh.vertices]
+            low, high = mesh.bounds
+            axes = (np.arange(*ends, SPACING) for ends in zip(low, high, strict=True))
+            grid = np.stack(np.meshgrid(*axes), -1).reshape(-1, 3)
+            inside = mesh_signed_distance(grid, mesh.vertices, mesh.faces).distance < 0.0
+            points.append(grid[inside])
+        found[link] = np.concatenate(points)
+    return found
+
+
+def scene(seed: int, padding: float) -> list[Body]:
+    """A floor, a wall that is tilted, and bodies of all kinds within reach of the arm."""
+    rng = np.random.default_rng(seed)
+    shapes = [cuboid(*rng.uniform(0.05, 0.4, 3)), sphere(0.12), capsule(0.08, 0.3)]
+    shapes += [cylinder(0.1, 0.3), cylinder(0.25, 0.02), cuboid(0.5, 0.4, 0.005)]
+    bodies = [Body(half_space(0.0, 0.0, 1.0, -0.25)), Body(half_space(-1.0, 0.3, 0.2, -0.7))]
+    for shape in shapes:
+        place = rng.normal(size=3)
+        place *= 0.65 / np.linalg.norm(place)
+        place[2] += 0.4
+        pose = np.concatenate((place, rng.normal(size=4)))
+        pose[3:] /= np.linalg.norm(pose[3:])
+        bodies.append(Body(shape, pose.astype(np.float32).astype(float), padding))
+    return bodies
+
+
+def world_of(bodies: list[Body], device: torch.device) -> MeshWorld:
+    world = MeshWorld(device=device)
+    for index, body in enumerate(bodies):
+        shape = library_shape(body.shape)  # pyright: ignore[reportArgumentType]
+        world.add(f"body {index}", shape, body.pose, padding=body.padding)
+    return world
+
+
+def true_clearance(arm: RobotSpheres, joints: torch.Tensor, bodies: list[Body]) -> Array:
+    """(n,) least distance of samples of moving links from obstacles, float64 [m]."""
+    at = arm.link_transforms(joints.double().cpu()).numpy()
+    least = np.full(len(joints), np.inf)
+    samples = samples_of(arm)
+    del samples["base"]
+    for name, points in samples.items():
+        frames = at[:, arm.link_names.index(name)]
+        for row, frame in enumerate(frames):
+            moved = points @ frame[:3, :3].T + frame[:3, 3]
+            least[row] = min(least[row], *(body.distance(moved).min() for body in bodies))
+    return least
+
+
+@pytest.mark.parametrize("case", mostly_slow([(0, 0.0), (1, 0.02)], [(0, 0.0)]))
+def test_nothing_is_missed_and_little_is_refused(
+    arm: RobotSpheres, case: tuple[int, float], device: torch.device
+) -> None:
+    seed, padding = case
+    bodies = scene(seed, padding)
+    world = world_of(bodies, device)
+    joints = (
+        random_joints(arm.joint_limits, 400, torch.Generator().manual_seed(seed)).float().to(device)
+    )
+    options = {"self_collision": False, "ignore": [("base", name) for name in world.names()]}
+    by_spheres = configuration_in_collision(joints, arm, world, **options).cpu().numpy()
+    hit = configuration_in_collision(joints, arm, world, shapes="exact", **options).cpu().numpy()
+    truth = true_clearance(arm, joints, bodies)
+    assert not (hit & ~by_spheres).any()
+    assert (by_spheres & ~hit).sum() >= 3
+    assert not (~hit & (truth < -1e-6)).any()
+    assert not (hit & (truth > 0.5 * SPACING)).any()
+    assert 0.1 < hit.mean() < 0.9
+
+
+@pytest.mark.parametrize("turn", [None, (0.2, -0.1, 0.3, 0.9, 0.3, -0.2, 0.1)])
+def test_five_millimetres_above_a_table(
+    arm: RobotSpheres, turn: tuple[float, ...] | None, device: torch.device
+) -> None:
+    """The tool flat above a table top, wherever the scene stands; spheres refuse it."""
+    joints = torch.tensor([[0.4, -0.3, 0.1]], device=device)
+    at = arm.link_transforms(joints.double().cpu()).numpy()[0, arm.link_names.index("tool")]
+    for shape in (Cuboid((0.6, 0.5, 0.03)), HalfSpace((0.0, 0.0, 1.0), 0.015)):
+        for height, is_hit in ((0.005, False), (0.0007, False), (-0.0005, True)):
+            below = np.eye(4)
+            below[:3, 3] = 0.0, 0.01, -(0.015 + height)  # the end of the tool is at z = 0
+            frame, base = at @ below, None
+            if turn is not None:
+                base = torch.tensor(turn, device=device)
+                moved = trimesh.transformations.quaternion_matrix(turn[3:])
+                moved[:3, 3] = turn[:3]
+                frame = moved @ frame
+            world = MeshWorld(device=device)
+            world.add("table", shape, torch.from_numpy(frame))
+            options = {"self_collision": False, "base_pose": base}
+            options["ignore"] = [(name, "table") for name in ("base", "upper", "elbow")]
+            assert configuration_in_collision(joints, arm, world, **options).item()
+            found = configuration_in_collision(joints, arm, world, shapes="exact", **options)
+            assert found.item() == is_hit, (shape, height)
+
+
+@pytest.mark.parametrize("padding", mostly_slow([0.0, 0.01], [0.0]))
+def test_motions_that_touch_are_never_free(
+    arm: RobotSpheres, padding: float, device: torch.device
+) -> None:
+    """Paths by dense samples of configurations and of the shapes."""
+    bodies = scene(2, padding)
+    world = world_of(bodies, device)
+    generator = torch.Generator().manual_seed(5)
+    joints = random_joints(arm.joint_limits, 100, generator).float()[:, None]
+    step = 0.12 * torch.randn((100, 1, 3), generator=generator)
+    joints = torch.cat((joints, joints + step), dim=1).to(device)
+    options = {"self_collision": False, "ignore": [("base", name) for name in world.names()]}
+    by_spheres = joint_path_in_collision(joints, arm, world, **options)[:, 0].cpu().numpy()
+    hit = joint_path_in_collision(joints, arm, world, shapes="exact", **options)[:, 0]
+    hit, shares = hit.cpu().numpy(), torch.linspace(0.0, 1.0, 6, device=device)[:, None]
+    dense = joints[:, :1] + shares * (joints[:, 1:] - joints[:, :1])
+    truth = true_clearance(arm, dense.flatten(0, 1), bodies).reshape(100, 6).min(1)
+    assert not (hit & ~by_spheres).any()
+    assert not (~hit & (truth < -1e-5)).any()
+    assert (by_spheres & ~hit).sum() >= 2
+    assert not (hit & (truth > SPACING)).any()
+    assert 0.1 < hit.mean() < 0.9
+
+
+def test_a_tool_slides_above_a_table(arm: RobotSpheres, device: torch.device) -> None:
+    """Along its own prismatic joint, and by joints that turn, down to 2 mm above the table."""
+    joints = torch.tensor([[[0.4, -0.3, 0.1], [0.4, -0.3, 0.0]]], device=device)
+    at = arm.link_transforms(joints[0, 0].double().cpu()).numpy()[arm.link_names.index("tool")]
+    below = np.eye(4)
+    below[:3, 3] = 0.0, 0.01, -0.017
+    world = MeshWorld(device=device)
+    options = {"self_collision": False}
+    options["ignore"] = [(name, "table") for name in ("base", "upper", "elbow")]
+    world.add("table", Cuboid((0.6, 0.5, 0.03)), torch.from_numpy(at @ below))
+    back = joints.flip(1)
+    for path in (joints, back):
+        away = joint_path_in_collision(path, arm, world, shapes="exact", **options)
+        assert joint_path_in_collision(path, arm, world, **options).all()
+        # The joint slides along an axis that is tilted against the table.
+        end = configuration_in_collision(path, arm, world, shapes="exact", **options)
+        assert bool(away.any()) == bool(end.any())
+    still = joints[:, :1].expand(1, 2, 3).contiguous()
+    assert not joint_path_in_collision(still, arm, world, shapes="exact", **options).any()
+    turn = still.clone()
+    turn[:, 1, :2] += torch.tensor([0.002, -0.001], device=device)
+    assert joint_path_in_collision(turn, arm, world, **options).all()
+    found = joint_path_in_collision(turn, arm, world, shapes="exact", **options)
+    shares = torch.linspace(0.0, 1.0, 50, device=device)[:, None]
+    between = turn[:, :1] + shares * (turn[:, 1:] - turn[:, :1])
+    sampled = configuration_in_collision(between, arm, world, shapes="exact", **options)
+    assert found.any() or not sampled.any()
+
+
+def test_obstacles_that_move(arm: RobotSpheres, device: torch.device) -> None:
+    """A table that rises under the tool: proven free to 2 mm below it, and not through it."""
+    joints = torch.tensor([[[0.4, -0.3, 0.1]]], device=device).expand(1, 2, 3).contiguous()
+    at = arm.link_transforms(joints[0, 0].double().cpu()).numpy()[arm.link_names.index("tool")]
+    world = MeshWorld(device=device)
+    world.add("table", Cuboid((0.6, 0.5, 0.03)))
+    options = {"self_collision": False, "shapes": "exact"}
+    options["ignore"] = [(name, "table") for name in ("base", "upper", "elbow")]
+    for top, is_hit in ((-0.002, False), (0.01, True)):
+        poses = []
+        for height in (-0.1, top):
+            below = np.eye(4)
+            below[:3, 3] = 0.0, 0.01, height - 0.015
+            frame = at @ below
+            quaternion = trimesh.transformations.quaternion_from_matrix(frame)
+            poses.append(np.concatenate((frame[:3, 3], quaternion)))
+        moved = torch.tensor(np.array(poses)[:, None], dtype=torch.float32, device=device)
+        found = joint_path_in_collision(joints, arm, world, poses=moved, **options)
+        assert found.item() == is_hit
+
+
+def test_what_has_no_formula_is_decided_by_spheres(arm: RobotSpheres, device: torch.device) -> None:
+    joints = random_joints(arm.joint_limits, 300, None).float().to(device)
+    world = MeshWorld(device=device)
+    world.add("ball", trimesh.creation.icosphere(2, 0.15), (0.4, 0.1, 0.5, 1, 0, 0, 0))
+    world.add("cloud", PointCloud(np.array([[-0.3, 0.2, 0.6]]), radius=0.1))
+    expected = configuration_in_collision(joints, arm, world)
+    assert expected.any()
+    assert torch.equal(configuration_in_collision(joints, arm, world, shapes="exact"), expected)
+
+
+def test_joints_that_are_not_finite_collide(arm: RobotSpheres, device: torch.device) -> None:
+    joints = torch.tensor([[0.0, torch.nan, 0.0]], device=device)
+    assert configuration_in_collision(joints, arm, MeshWorld(device=device), shapes="exact").all()
+
+
+def test_bad_input(arm: RobotSpheres) -> None:
+    world, joints = MeshWorld(device="cpu"), torch.zeros(1, 3)
+    with pytest.raises(ValueError, match=re.escape("shapes must be 'spheres' or 'exact', got 1")):
+        configuration_in_collision(joints, arm, world, shapes=1)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="shapes must be 'spheres' for a robot that was given as"):
+        configuration_in_collision(torch.zeros(1, 7), load_panda(), world, shapes="exact")
