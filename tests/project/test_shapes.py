@@ -39,6 +39,13 @@ def test_functions_of_shapes(function: str) -> None:
     assert not left_out, f"{function} in kernels/shape_distance.py takes for capsules: {left_out}"
 
 
+def test_supports_of_shapes() -> None:
+    path = "kernels/pieces_over_shapes.py"
+    told_apart = branches_of(path, "support_of_core") | branches_of(path, "separation_from_shape")
+    left_out = {*KINDS} - told_apart - ROUND
+    assert not left_out, f"{path} takes for capsules: {left_out}"
+
+
 def test_shapes_in_lanes() -> None:
     told_apart = {*re.findall(r"kind == ([A-Z_]+)\)", text_of("kernels/lanes/bodies.py"))}
     left_out = {*KINDS} - told_apart - ROUND
