@@ -21,7 +21,8 @@ PATHS are as for `warp-collision check`: .parquet files with a row for each
 path, HDF5 files in the layout of MPiNets or with an array of paths, a folder of
 a LeRobot data set of version 3, whose episodes are paths, .npy, .npz and .csv
 files, folders of these, and patterns such as 'run-*/**/*.parquet'. PATHS (but
-.npy, .npz and .csv) and DIR may be on an object store: s3://bucket/paths, gs://.
+.npy, .npz and .csv) and DIR may be on an object store, as s3://bucket/paths or
+gs://bucket/paths.
 
 The columns are id, source and row (the file and its row), free, clearance,
 self_clearance, cost, first_contact, depth, position, link, obstacle,
