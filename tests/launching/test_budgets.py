@@ -33,6 +33,7 @@ WITHOUT_DEVICE = {
     *("MatrixEntry", "SelfCollisionMatrix"),
     *("NearEnd", "PlannedPaths", "PlanningProgress", "TimedPaths"),
     "timed",  # its search is on the host
+    *("load_motion_limits", "load_trajectory", "save_trajectory"),  # files
 }
 
 
