@@ -48,9 +48,10 @@ def test_disabled_spheres_alone_are_none(tmp_path, shape):
     spheres = {"base": [[0.0, 0.0, 0.0, 0.1]], "arm": [[0.1, 0.0, 0.0, -0.2]]}
     robot = RobotSpheres(path, spheres=spheres)
     assert robot.links_without_spheres == ("arm",)
-    assert str(robot).splitlines()[-2:] == [
+    assert str(robot).splitlines()[-3:] == [
         "spheres: base 1",
         "without spheres, so not checked: arm",
+        "without any shape: frame",
     ]
     spheres["arm"].append([0.0, 0.0, 0.0, 0.0])
     assert RobotSpheres(path, spheres=spheres).links_without_spheres == ()
@@ -64,13 +65,14 @@ def test_the_text_of_a_robot_and_of_a_report(tmp_path):
     assert lines[0] == "RobotSpheres: 12 links, 6 joints, 1 spheres"
     assert lines[1] == "  panda_joint1  -2.967 to 2.967 rad"
     assert lines[7:9] == ["locked: panda_joint7 at 0.5", "spheres: panda_link1 1"]
-    bare = " ".join(line.strip() for line in lines[9:])
+    assert lines[-1] == "without any shape: panda_link8"
+    bare = " ".join(line.strip() for line in lines[9:-1])
     assert bare == "without spheres, so not checked: " + ", ".join(robot.links_without_spheres)
     assert len(robot.links_without_spheres) == 10
     assert all(len(line) <= 100 for line in lines)
     report = robot.report(torch.zeros(1, 1, 6), MeshWorld())
     assert report.links_without_spheres == robot.links_without_spheres
-    assert str(report).splitlines() == ["nothing collides", *lines[9:]]
+    assert str(report).splitlines() == ["nothing collides", *lines[9:-1]]
 
 
 def test_the_text_of_limits_and_units(tmp_path):
@@ -83,4 +85,5 @@ def test_the_text_of_limits_and_units(tmp_path):
         "  turn   without limits, rad",
         "spheres: root 1, wheel 1, tip 1, slider 1",
         r"carries: can\n 2",
+        "without any shape: bracket",
     ]
