@@ -18,13 +18,14 @@ from warp_collision import (
     HeightField,
     MeshWorld,
     PointCloud,
+    RobotSpheres,
     Sphere,
     VoxelGrid,
 )
 from warp_collision.examples import load_panda
 from warp_collision.io import Obstacle
 from warp_collision.robot.checks.robot_scene import RobotScene
-from warp_collision.viewer import render, sphere_sheet
+from warp_collision.viewer import contact_sheet, render, sphere_sheet
 from warp_collision.viewer.camera import look
 from warp_collision.viewer.colors import FREE, HIT, OBSTACLE, THEMES, clearance_colors
 from warp_collision.viewer.contact_sheet import uncovered_faces
@@ -375,6 +376,16 @@ def test_contact_sheets_show_what_is_left_out(panda, tmp_path):
         assert written.size == (image.shape[1], image.shape[0])
     orange = (image[..., 0] - image[..., 2] > 90).sum()
     assert orange > 20_000  # the usual spheres of the Panda leave out half of its surface
+
+
+def test_contact_sheets_have_the_figures_of_the_command(tmp_path):
+    """A small link that is covered looks bare at the resolution of larger ones."""
+    shape = '<collision><geometry><box size="0.01 0.01 0.01"/></geometry></collision>'
+    path = tmp_path / "small.urdf"
+    path.write_text(f'<robot name="small"><link name="tip">{shape}</link></robot>')
+    robot = RobotSpheres(path)
+    assert robot.coverage(resolution=contact_sheet._RESOLUTION)["tip"].uncovered > 0.05
+    assert contact_sheet._figures(robot, "tip")[1] == "all of the surface is covered"
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         common.require_not_read(options, name)
     files = common.OutputFiles(**wanted)
     common.start("cpu")
-    from warp_collision.cli.scene_text import coverage_of
+    from warp_collision.robot.checks.link_coverage import coverage_of
 
     robot = common.load_robot(options)
     if options.save is not None:

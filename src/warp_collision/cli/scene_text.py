@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,12 +12,12 @@ from torch import Tensor
 from warp_collision import HalfSpace, MeshWorld, RobotSpheres, joint_path_clearance
 from warp_collision.io import obstacle_scene
 from warp_collision.messages import escaped, one_line
-from warp_collision.robot import CollisionReport, Coverage
+from warp_collision.robot import CollisionReport
+from warp_collision.robot.checks.link_coverage import coverage_of
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.robot.model.kinematic_tree import neutral_joints
 
 _RESOLUTION = 5e-3  # m, by which a share that is covered may be too small
-_SMALL_SHARE, _SMALL_GAP = 0.05, 0.01  # [m], which may be nothing but that
 
 
 AT_ALL_VALUES = "in contact at all joint values"
@@ -161,20 +160,6 @@ def uncovered(robot: RobotSpheres) -> Uncovered:
         else:
             share |= {name: cover.uncovered for name, cover in found.items() if cover.uncovered}
     return Uncovered(share, bare, unknown)
-
-
-def coverage_of(
-    robot: RobotSpheres, links: Iterable[str], resolution: float
-) -> dict[str, Coverage]:
-    """`robot.coverage` of links, finer where that leaves in doubt that all is covered."""
-    found = robot.coverage(resolution=resolution, links=links)
-    in_doubt = [link for link, cover in found.items() if _is_in_doubt(cover)]
-    return found | robot.coverage(links=in_doubt)
-
-
-def _is_in_doubt(cover: Coverage) -> bool:
-    """Whether a finer resolution may show that all is covered."""
-    return 0.0 < cover.uncovered < _SMALL_SHARE or 0.0 < cover.gap < _SMALL_GAP
 
 
 def always_in_contact(report: CollisionReport) -> list[str]:

@@ -14,6 +14,7 @@ from warp_collision.extras import require_extra
 from warp_collision.io.placing import joined
 from warp_collision.messages import escaped, one_line
 from warp_collision.robot import RobotSpheres
+from warp_collision.robot.checks.link_coverage import coverage_of
 from warp_collision.robot.model.link_shapes import mesh_in_link
 from warp_collision.viewer import triangles as shapes
 from warp_collision.viewer.camera import VIEWS, look
@@ -167,7 +168,7 @@ def _figures(robot: RobotSpheres, link: str) -> list[str]:
     found = None
     if link in robot.link_shapes:
         with contextlib.suppress(OSError, ValueError, ImportError):
-            found = robot.coverage(resolution=_RESOLUTION, links=[link]).get(link)
+            found = coverage_of(robot, [link], _RESOLUTION).get(link)
     if found is None:
         return [spheres]
     beyond = f"{spheres}, {1000 * max(found.overshoot, 0.0):.0f} mm beyond the link at most"
