@@ -15,6 +15,8 @@ from differentiable import assert_same
 from warp_collision import (
     CollisionCost,
     MeshWorld,
+    Sphere,
+    in_collision,
     sphere_cost,
     swept_sphere_cost,
     validate,
@@ -166,6 +168,27 @@ def test_a_world_made_on_another_stream(
     cuda.synchronize()
     for values in (found, again):
         assert_as_on_cpu(values, expected)
+
+
+@pytest.mark.parametrize("change", ["made", "grown"])
+def test_tables_of_a_world_are_there_on_another_stream(
+    change: str, streams: tuple[Any, Any], gpu: torch.device, cuda: Any
+) -> None:
+    """Of one without obstacles, and of one that has grown, before the first stream has run."""
+    spheres = torch.tensor([[[[0.1, 0.2, 0.1, 0.2]]]], device=gpu)
+    cuda.synchronize()
+    with cuda.stream(streams[0]):
+        cuda._sleep(LONG)
+        world = MeshWorld(device=gpu)
+        if change == "grown":
+            world.add("ball", Sphere(0.2))
+            world.grow(max_obstacles=40)
+    with cuda.stream(streams[1]):
+        hit = in_collision(spheres, world)
+        costs = sphere_cost(spheres, world)
+    cuda.synchronize()
+    assert hit.item() is (change == "grown")
+    assert (costs.item() > 0.0) is (change == "grown")
 
 
 def test_a_tree_fit_on_another_stream(

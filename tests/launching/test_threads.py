@@ -100,7 +100,7 @@ for attempt in range(5):
         more = sphere_cost(spheres, world)
         world.remove("box")
         same = torch.equal(sphere_cost(spheres, world), expected)
-        is_freed = not deferred_free._retired
+        is_freed = not deferred_free.retired
         os._exit(0 if same and is_freed and not torch.equal(more, expected) else 1)
     _, status = os.waitpid(child, 0)
     assert status == 0, status

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from warp_collision.devices import synchronize
 from warp_collision.launching.edit import Edit
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
@@ -53,6 +54,7 @@ class SceneStorage:
         # The drop-in Functions get tensors alone: the memory of the ids knows what belongs to it.
         ids: Any = self.tables.mesh_ids.untyped_storage()
         ids.padding, ids.scene = self.padding, weakref.ref(self.scene)
+        synchronize(device)  # the tables are read on other streams, too
 
     def keep_alive(self, holder: object) -> None:
         """Ties an object to the memory of the ids: that tensor keeps the meshes alive."""
@@ -68,6 +70,7 @@ class SceneStorage:
             target = new[:rows] if new.ndim == 1 else new[:rows, :slots]
             target.copy_(previous)
         larger.scene.source = self.scene.source
+        synchronize(old.mesh_ids.device)
         return larger
 
     def fill(self, edit: Edit, env: int, first: int, entries: Sequence[Entry]) -> Tensor:
