@@ -46,6 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a web page that may connect beside the viewer's own, as of a proxy; may be repeated",
     )
     parser.add_argument(
+        "--visual",
+        action="store_true",
+        help="draw the robot by its visual meshes at first, where it has some",
+    )
+    parser.add_argument(
         "--no-browser", dest="opens", action="store_false", help="only print the address"
     )
     common.add_world_options(parser)
@@ -70,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     with common.warnings_printed():
         viewer = Viewer(
             seen.world, seen.robot, host=options.host, port=port, origins=options.origin,
-            **seen.placed,
+            visual=options.visual, **seen.placed,
         )  # fmt: skip
     with viewer:
         if seen.joints is not None:

@@ -59,6 +59,7 @@ class Viewer:
         base_pose: pose of the robot's root link.
         ignore: contacts that are wanted, see `configuration_in_collision`.
         self_collision: see `configuration_in_collision`.
+        visual: whether the robot is drawn by its visual meshes, where it has some, at first.
         origins: of web pages that may connect beside the viewer's own, such as a proxy's,
             "https://hub.example". All others get status 403.
 
@@ -95,6 +96,7 @@ class Viewer:
         base_pose: PoseLike | None = None,
         ignore: Iterable[tuple[str, str]] = (),
         self_collision: bool | SelfCollisionPairs = True,
+        visual: bool = False,
         origins: Iterable[str] = (),
     ):
         world = checked_world(world, robot)
@@ -128,7 +130,7 @@ class Viewer:
         self._robot = self._paths = None
         if robot is not None:
             scene = RobotScene(robot, world, base_pose, tuple(ignore), self_collision)
-            self._robot = RobotPanel(self, scene, middle_of_limits(robot))
+            self._robot = RobotPanel(self, scene, middle_of_limits(robot), visual=visual)
             self._paths = PathPanel(self, self._robot)
         self._line: Any = None
         self._label: Any = None
@@ -263,6 +265,20 @@ class Viewer:
         """Moves an obstacle; in the thread that draws."""
         self._world.move(name, pose)
         self._changed()
+
+    def undo(self) -> None:
+        """Takes back the last move of an obstacle; in the thread that draws."""
+        if self._world.undo():
+            self._changed()
+
+    def reset(self) -> None:
+        """Takes back all moves of obstacles; in the thread that draws."""
+        if self._world.reset():
+            self._changed()
+
+    def tell(self, words: str) -> None:
+        """Shows a line where the user looks; in the thread that draws."""
+        self._status.content = panels.line(panels.text(words, 300), is_bold=True)
 
     def draw(self, joints: Tensor) -> None:
         """Draws the robot and how near it is; in the thread that draws."""
@@ -432,7 +448,7 @@ class Viewer:
             self._paths.clear()
             self._add(paths)
             if words:
-                self._status.content = panels.line(panels.text(words), is_bold=True)
+                self.tell(words)
 
     def _shown(self, contact: Any) -> None:
         """Joins the closest points of a contact that was chosen."""

@@ -50,6 +50,15 @@ class Host(Protocol):
     def move(self, name: str, pose: tuple[float, ...]) -> None:
         """Moves an obstacle, in the thread that draws."""
 
+    def undo(self) -> None:
+        """Takes back the last move of an obstacle, in the thread that draws."""
+
+    def reset(self) -> None:
+        """Takes back all moves of obstacles, in the thread that draws."""
+
+    def tell(self, words: str) -> None:
+        """Shows a line where the user looks, in the thread that draws."""
+
     def choose_env(self, env: int) -> None:
         """Shows another env."""
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from warp_collision.messages import escaped
+from warp_collision.planning import optimize_paths
 from warp_collision.robot import joint_path_in_collision
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer import panels
@@ -26,6 +27,8 @@ _MOST_CONTACTS = 10
 _MOST_MM = 250.0  # of the curves: what is farther needs no room
 _FRAME = 0.05  # s, between two frames that are played
 _PROVING = 0.1  # s of checking, between which the page does what it is asked for
+_PLANNING = 10.0  # s
+_AGAIN = " (planned again)"
 _SECONDS = 6.0  # a path takes at speed 1
 
 
@@ -69,6 +72,8 @@ class PathPanel:
             self._play = gui.add_button("play")
             self._play.on_click(lambda event: self.play(not self.is_playing))
             self._speed = gui.add_slider("speed", min=0.1, max=4, step=0.1, initial_value=1)
+            again = gui.add_button("plan again")
+            again.on_click(lambda event: self._viewer.put("plan", self.plan_again))
             self._sweep = gui.add_checkbox("sweep", False)
             self._sweep.on_update(lambda event: self._viewer.put("sweep", self._draw_ghosts))
             self._curves = gui.add_folder("along the path")
@@ -118,6 +123,29 @@ class PathPanel:
         if unknown:
             self._tell_labels()
         return None not in self._free.values()
+
+    def plan_again(self) -> None:
+        """Plans from the start to the goal of the open path among the obstacles as they stand.
+
+        Drags wait until it is done, and then take back what is proven, as they always do.
+        """
+        if self._open is None:
+            return
+        path, name = self._paths[self._open], self._open.removesuffix(_AGAIN)
+        self._viewer.tell(f"planning for at most {_PLANNING:.0f} s")
+        self._server.flush()
+        ends = path[:1].contiguous(), path[-1:].contiguous()
+        found = optimize_paths(
+            *ends, self._scene.robot, self._scene.world, max_seconds=_PLANNING,
+            on_invalid_endpoints="mark", generator=torch.Generator().manual_seed(0),
+            **self._scene.of_paths,
+        )  # fmt: skip
+        if not found.free.item():
+            self._viewer.draw(self._robot.joints)
+            self._viewer.tell("no free path was found: start or goal may collide")
+            return
+        self.add({name + _AGAIN: found.joints[0]})
+        self.open(name + _AGAIN)
 
     def _tell_labels(self) -> None:
         """Lists the paths with what is known of each."""

@@ -1,4 +1,4 @@
-"""The robot in the browser: links, spheres in the colours of their clearance, joint sliders."""
+"""The robot in the browser: links, spheres in the colours of their clearance, joints, the hand."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from warp_collision.messages import escaped
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer import panels
 from warp_collision.viewer.colors import ATTACHED, BARE, THEMES, Floats, clearance_colors
+from warp_collision.viewer.hand import HandHandle
 from warp_collision.viewer.stage import robots_at
 from warp_collision.viewer.triangles import Triangles, ball, link_meshes, of_mesh
 
@@ -27,24 +28,36 @@ class RobotPanel:
 
     Attributes:
         joints: (n_joints,) what is shown.
-        meshes: of the links.
+        meshes: of the links: the shapes of their collisions, or visual meshes where there are none.
+        hand: the handle that moves the robot by its last link.
     """
 
-    def __init__(self, viewer: panels.Host, scene: RobotScene, joints: Tensor):
+    def __init__(self, viewer: panels.Host, scene: RobotScene, joints: Tensor, *, visual: bool):
         self._viewer, self._server = viewer, viewer.server
         self.scene, self.joints = scene, joints
-        self.meshes = link_meshes(scene.robot)
-        self._links: dict[str, Any] = {}
+        self.meshes = link_meshes(scene.robot, ("collision", "visual"))
+        self.hand = HandHandle(viewer, scene)
+        self._visual = visual and bool(scene.robot.link_meshes)
+        self._bodies: dict[str, dict[str, Any]] = {}  # by kind and link; made when they are shown
         self._spheres: Any = None
         self._sliders: list[Any] = []
 
     def build(self) -> None:
         """Adds the panel."""
         gui, robot = self._server.gui, self.scene.robot
-        self._with_links = gui.add_checkbox("links", True)
-        self._with_spheres = gui.add_checkbox("spheres", True)
-        for box in (self._with_links, self._with_spheres):
+        shown = {
+            "links": not self._visual, "spheres": not self._visual, "visual": self._visual,
+        }  # fmt: skip
+        self.switches = {kind: gui.add_checkbox(kind, value) for kind, value in shown.items()}
+        self.switches["visual"].disabled = not robot.link_meshes
+        for box in self.switches.values():
             box.on_update(lambda event: self._viewer.put("looks", self._look))
+        with_handle = gui.add_checkbox("move the hand", False)
+        with_handle.on_update(
+            lambda event: self._viewer.put(
+                "hand", lambda: self.hand.show(self.joints, event.target.value)
+            )
+        )
         gui.add_html(self._notes())
         with gui.add_folder("joints"):
             limits = robot.joint_limits.double().tolist()
@@ -63,7 +76,7 @@ class RobotPanel:
                 )  # fmt: skip
                 slider.on_update(self._slid)
                 self._sliders.append(slider)
-        self._add_bodies()
+        self._add_spheres()
         self._look()
 
     def _notes(self) -> str:
@@ -79,15 +92,29 @@ class RobotPanel:
             lines.append(panels.line(words))
         return "".join(lines)
 
-    def _add_bodies(self) -> None:
+    def _add_bodies(self, kind: str) -> None:
+        """Draws the links as meshes of a kind."""
         robot = self.scene.robot
-        for link, mesh in self.meshes.links.items():
+        made = {
+            "links": lambda: self.meshes.links,
+            "visual": lambda: link_meshes(robot, ("visual",)).links,
+        }[kind]()
+        self._bodies[kind] = handles = {}
+        for link, mesh in made.items():
             bare = link in robot.links_without_spheres
             color = BARE if bare else THEMES["light"].robot
-            self._links[link] = panels.add_mesh(
-                self._viewer, "link", mesh, color, _WITH_SPHERES, side="double"
+            handles[link] = panels.add_mesh(
+                self._viewer, "link", mesh, color, _ALONE, side="double"
             )
-        self._add_spheres()
+
+    def _place(self) -> None:
+        """Moves what is drawn of the links to the joint values that are shown."""
+        transforms = self.scene.transforms(self.joints[None])[0]
+        names = self.scene.robot.link_names
+        for handles in self._bodies.values():
+            for link, handle in handles.items():
+                matrix = transforms[names.index(link)]
+                handle.position, handle.wxyz = matrix[:3, 3], quaternion_from_matrix(matrix)
 
     def _add_spheres(self) -> None:
         rows = self.scene.spheres(self.joints[None])[0].double().cpu().numpy()
@@ -103,10 +130,16 @@ class RobotPanel:
         )  # fmt: skip
 
     def _look(self) -> None:
-        for handle in self._links.values():
-            handle.visible = self._with_links.value
-            handle.opacity = _WITH_SPHERES if self._with_spheres.value else _ALONE
-        self._spheres.visible = self._with_spheres.value
+        """Shows what is switched on; meshes around spheres are translucent."""
+        on = {kind: box.value for kind, box in self.switches.items()}
+        self._spheres.visible = on.pop("spheres")
+        for kind, is_on in on.items():
+            if is_on and kind not in self._bodies:
+                self._add_bodies(kind)
+                self._place()
+            for handle in self._bodies.get(kind, {}).values():
+                handle.visible = is_on
+                handle.opacity = _WITH_SPHERES if self._spheres.visible else _ALONE
 
     def _slid(self, event: Any) -> None:
         if event.client is not None:
@@ -116,16 +149,13 @@ class RobotPanel:
     def show(self, joints: Tensor) -> None:
         """Draws the robot at joint values (n_joints,)."""
         self.joints = joints.detach().float().cpu()
-        scene, robot = self.scene, self.scene.robot
-        transforms = scene.transforms(self.joints[None])[0]
-        for link, handle in self._links.items():
-            matrix = transforms[robot.link_names.index(link)]
-            handle.position, handle.wxyz = matrix[:3, 3], quaternion_from_matrix(matrix)
+        self._place()
+        self.hand.follow(self.joints)
         for slider, value in zip(self._sliders, self.joints.tolist(), strict=True):
             value = float(np.clip(value, slider.min, slider.max))
             if abs(slider.value - value) > 1e-5:
                 slider.value = value
-        if len(self._radii) != robot.n_spheres:  # something was attached or detached
+        if len(self._radii) != self.scene.robot.n_spheres:  # something was attached or detached
             self._spheres.remove()
             self._add_spheres()
             self._look()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -202,7 +202,7 @@ class LinkMeshes(NamedTuple):
     """The meshes of a robot's links, in the frames of the links.
 
     Attributes:
-        links: by link, visual meshes, or the shapes of its collisions where these cannot be read.
+        links: by link.
         missing: by link, why it has no mesh.
     """
 
@@ -210,10 +210,14 @@ class LinkMeshes(NamedTuple):
     missing: Mapping[str, str]
 
 
-def link_meshes(robot: RobotSpheres) -> LinkMeshes:
+def link_meshes(robot: RobotSpheres, kinds: Sequence[str] = ("visual", "collision")) -> LinkMeshes:
     """Returns the meshes of a robot's links, thinned; links without any are left out.
 
     Warns where there should be some and none can be read.
+
+    Args:
+        robot: the robot.
+        kinds: "visual" and "collision", of which a link has the first that can be read.
     """
     links: dict[str, Triangles] = {}
     missing: dict[str, str] = {}
@@ -221,7 +225,8 @@ def link_meshes(robot: RobotSpheres) -> LinkMeshes:
     for visual in robot.link_meshes:
         visuals.setdefault(visual.link, []).append(visual)
     for link in robot.link_names:
-        for parts in (visuals.get(link, []), robot.link_shapes.get(link, [])):
+        of_kind = {"visual": visuals.get(link, []), "collision": robot.link_shapes.get(link, [])}
+        for parts in map(of_kind.__getitem__, kinds):
             if not parts or link in links:
                 continue
             try:

@@ -15,11 +15,13 @@ from warp_collision.messages import escaped
 from warp_collision.viewer import panels
 from warp_collision.viewer.colors import DISABLED, NEAR, OBSTACLE, UNSEEN, Color, clearance_colors
 from warp_collision.viewer.drawn_obstacle import DrawnObstacle
+from warp_collision.viewer.moves import Moves, Pose, as_download
 from warp_collision.world import MeshWorld
 
 MOST_ROWS = 100  # that are listed at once; a group of more is filled when it is asked for
 _ON, _OFF, _REPORT, _LIST = "☑ on", "☐ off", "report", "list them"
 _ALL_ON, _ALL_OFF = "all on", "all off"
+_UNDO, _RESET, _SAVE = "undo", "reset", "save"
 
 
 class WorldPanel:
@@ -29,6 +31,7 @@ class WorldPanel:
         env: the env that is shown.
         selected: the obstacle that the gizmo moves, if there is one.
         drawn: the obstacles by name.
+        moves: of obstacles, that can be undone.
     """
 
     def __init__(self, viewer: panels.Host, world: MeshWorld):
@@ -37,6 +40,7 @@ class WorldPanel:
         self.env = 0
         self.selected: str | None = None
         self.drawn: dict[str, DrawnObstacle] = {}
+        self.moves = Moves()
         self._gizmo: Any = None
         self._envs: Any = None
 
@@ -52,10 +56,55 @@ class WorldPanel:
         self._report = gui.add_html("")
         self._done = gui.add_button("done", visible=False)
         self._done.on_click(lambda event: self._viewer.select(None))
+        self._edits = gui.add_button_group("moved", (_UNDO, _RESET, _SAVE))
+        self._edits.on_click(self._edited)
+        self._add_grid()
         self._filter = gui.add_text("find", "")
         self._filter.on_update(lambda event: self._viewer.put("names", self._list_names))
         self._tree = NameTree(self._viewer)
         self._note = gui.add_html("")
+
+    def _add_grid(self) -> None:
+        """Adds a grid of decimetres at z = 0, and the axes of the world."""
+        grid = self._server.scene.add_grid(
+            self._viewer.new_node("grid"), width=4.0, height=4.0, cell_size=0.1, section_size=1.0
+        )
+        axes = self._server.scene.world_axes
+        axes.axes_length, axes.axes_radius = 0.3, 0.004
+        axes.visible = True
+        box = self._server.gui.add_checkbox("grid and axes", True)
+
+        def switch(event: Any) -> None:
+            grid.visible = axes.visible = event.target.value
+
+        box.on_update(switch)
+
+    def _edited(self, event: Any) -> None:
+        """Undoes the last move or all of them, or gives the world as a file to who asks for it."""
+        chosen, client = event.target.value, event.client
+        if chosen == _SAVE:
+            self._viewer.put(
+                "save", lambda: client.send_file_download(*as_download(self.obstacles()))
+            )
+        else:
+            self._viewer.put(chosen, self._viewer.undo if chosen == _UNDO else self._viewer.reset)
+
+    def undo(self) -> bool:
+        """Puts the obstacle that was moved last back to where it was; whether there was one."""
+        last = self.moves.undo(self.env)
+        return last is not None and self._put_back({last.name: last.pose})
+
+    def reset(self) -> bool:
+        """Puts all obstacles that were moved back; whether there were some."""
+        return self._put_back(self.moves.reset(self.env))
+
+    def _put_back(self, poses: Mapping[str, Pose]) -> bool:
+        for name, pose in poses.items():
+            if name in self.drawn:  # a script may have removed it
+                self._place(name, pose)
+        if self.selected in poses:
+            self.select(self.selected)
+        return bool(poses)
 
     def _chosen(self, event: Any) -> None:
         if event.client is not None:
@@ -114,6 +163,7 @@ class WorldPanel:
             wxyz=drawn.handles[0].wxyz,
             depth_test=False,
         )
+        self._gizmo.on_drag_start(lambda event: self.moves.begin())
         self._gizmo.on_update(lambda event: self._dragged(event.target))
         self._tell(name)
 
@@ -142,6 +192,10 @@ class WorldPanel:
 
     def move(self, name: str, pose: tuple[float, ...]) -> None:
         """Moves an obstacle, x, y, z, qw, qx, qy, qz."""
+        self.moves.add(self.env, name, (*self._world.pose(name, self.env).tolist(),))
+        self._place(name, pose)
+
+    def _place(self, name: str, pose: Pose) -> None:
         self._world.set_pose(name, torch.tensor(pose), env=self.env)
         self.drawn[name].move(pose)
         if name == self.selected:

@@ -1,0 +1,220 @@
+"""What a person changes in the viewer: looks, moves that are undone and saved, plans, the hand."""
+
+import zipfile
+from io import BytesIO
+
+import numpy as np
+import pytest
+import torch
+import trimesh
+from trimesh.transformations import quaternion_from_matrix
+
+from warp_collision import Cuboid, MeshWorld
+from warp_collision.robot.checks.robot_scene import RobotScene
+
+pytest.importorskip("viser", reason="the extra `view` is not installed")
+from viewer_pages import START, path_of, status, world_of
+from warp_collision.viewer import Viewer
+from warp_collision.viewer.hand import reach
+from warp_collision.viewer.moves import Moves, as_download
+
+HAND = "panda_hand"
+
+
+def pose_of(viewer: Viewer, name: str) -> list[float]:
+    return viewer._world._world.pose(name).tolist()
+
+
+def drag(viewer: Viewer, name: str, *places: tuple[float, float, float]) -> None:
+    """As a gizmo does: a drag is many moves."""
+    viewer._world.moves.begin()
+    for place in places:
+        viewer.put("gizmo", lambda place=place: viewer.move(name, (*place, 1.0, 0.0, 0.0, 0.0)))
+        assert viewer.wait(60)
+
+
+def test_moves_are_undone_one_drag_at_a_time(viewer):
+    viewer.add_path(path_of())
+    assert viewer.wait(60)
+    before = pose_of(viewer, "plate")
+    drag(viewer, "plate", (0.5, 1.0, 0.5), (0.5, 2.0, 0.5), (0.5, 3.0, 0.5))
+    drag(viewer, "plate", (0.5, 4.0, 0.5))
+    assert viewer._paths.facts.is_free
+    viewer.put("undo", viewer.undo)
+    assert viewer.wait(60)
+    assert pose_of(viewer, "plate")[1] == 3.0
+    viewer.put("undo", viewer.undo)
+    assert viewer.wait(60)
+    assert pose_of(viewer, "plate") == before
+    # What was proven of the path where the plate was away is not said any more.
+    assert not viewer._paths.facts.is_free
+    assert viewer._paths._choice.value == "path: not free"
+    np.testing.assert_allclose(viewer._world.drawn["plate"].handles[0].position, before[:3])
+    viewer.put("undo", viewer.undo)  # of nothing
+    assert viewer.wait(60)
+    assert pose_of(viewer, "plate") == before
+
+
+def test_reset_puts_everything_back(viewer):
+    names = viewer._world._world.names()
+    before = [pose_of(viewer, name) for name in names]
+    for shift in range(3):
+        for name in names:
+            drag(viewer, name, (1.0, 0.1 * shift, 2.0))
+    viewer.put("reset", viewer.reset)
+    assert viewer.wait(60)
+    assert [pose_of(viewer, name) for name in names] == before
+    assert len(viewer._world.moves) == 0
+
+
+def test_moves_are_of_their_env():
+    moves = Moves()
+    for env, name, x in ((0, "a", 1.0), (1, "a", 2.0), (0, "b", 3.0), (0, "a", 4.0)):
+        moves.begin()
+        moves.add(env, name, (x,))
+    assert moves.undo(0).pose == (4.0,)
+    assert moves.reset(0) == {"a": (1.0,), "b": (3.0,)}
+    assert moves.undo(0) is None
+    assert moves.undo(1).pose == (2.0,)
+
+
+def test_a_moved_world_is_saved(viewer, tmp_path):
+    drag(viewer, "plate", (0.5, 0.25, 0.75))
+    name, content = as_download(viewer._world.obstacles())
+    assert name == "world.yaml"
+    (tmp_path / name).write_bytes(content)
+    found = MeshWorld.from_file(tmp_path / name, device="cpu")
+    assert found.pose("plate").tolist() == pose_of(viewer, "plate")
+    assert found.names() == viewer._world._world.names()
+    # Meshes are in files of their own, beside it.
+    world = MeshWorld(device="cpu")
+    world.add("ball", trimesh.creation.icosphere(2, 0.1), (0.1, 0.2, 0.3, 1, 0, 0, 0))
+    name, content = as_download(world.obstacles())
+    assert name == "world.zip"
+    with zipfile.ZipFile(BytesIO(content)) as archive:
+        archive.extractall(tmp_path / "zip")
+    found = MeshWorld.from_file(tmp_path / "zip" / "world.yaml", device="cpu")
+    np.testing.assert_allclose(found.pose("ball"), world.pose("ball"))
+
+
+def test_a_path_is_planned_again_after_a_drag(panda):
+    world = MeshWorld(device="cpu")
+    world.add("plate", Cuboid((0.3, 0.02, 0.3)), (0.5, 3.0, 0.3, 1, 0, 0, 0))
+    with Viewer(world, panda, port=0) as viewer:
+        viewer.add_path(path_of(), "sweep")
+        assert viewer.wait(60)
+        assert viewer._paths.facts.is_free
+        drag(viewer, "plate", (0.5, 0.0, 0.5))
+        assert not viewer._paths.facts.is_free
+        viewer.put("plan", viewer._paths.plan_again)
+        assert viewer.wait(60)
+        facts = viewer._paths.facts
+        assert facts.is_free
+        ends = path_of()[[0, -1]]
+        torch.testing.assert_close(facts.joints[[0, -1]], ends)
+        assert viewer._paths._choice.options == (
+            "sweep: not free", "sweep (planned again): proven free",
+        )  # fmt: skip
+        # Into its start: nothing is found, and it is said.
+        hand = viewer._robot.scene.spheres(ends[:1])[0, -1, :3].tolist()
+        drag(viewer, "plate", tuple(hand))
+        viewer.put("plan", viewer._paths.plan_again)
+        assert "no free path was found" in status(viewer)
+        assert not viewer._paths.facts.is_free
+
+
+def test_links_spheres_and_visual_meshes_are_switched(viewer, panda):
+    assert viewer.wait(60)
+    robot = viewer._robot
+
+    def shown() -> set[str]:
+        assert viewer.wait(60)
+        kinds = {kind for kind, handles in robot._bodies.items()
+                 if all(handle.visible for handle in handles.values())}  # fmt: skip
+        return kinds | ({"spheres"} if robot._spheres.visible else set())
+
+    assert shown() == {"links", "spheres"}
+    link = robot._bodies["links"]["panda_link5"]
+    assert link.opacity < 1.0  # spheres are seen in it
+    robot.switches["spheres"].value = False
+    assert shown() == {"links"}
+    assert link.opacity == 1.0
+    robot.switches["visual"].value = True
+    robot.switches["links"].value = False
+    assert shown() == {"visual"}
+    viewer.update(START, delay=0.0)
+    assert viewer.wait(60)
+    transforms = robot.scene.transforms(torch.tensor([START]))[0]
+    handle, matrix = robot._bodies["visual"][HAND], transforms[panda.link_names.index(HAND)]
+    np.testing.assert_allclose(handle.position, matrix[:3, 3], atol=1e-6)
+    np.testing.assert_allclose(handle.wxyz, quaternion_from_matrix(matrix), atol=1e-6)
+
+
+def test_visual_meshes_at_first(panda):
+    with Viewer(robot=panda, port=0, visual=True) as viewer:
+        assert viewer.wait(60)
+        assert {k for k, box in viewer._robot.switches.items() if box.value} == {"visual"}
+        assert len(viewer._robot._bodies["visual"]) == len({m.link for m in panda.link_meshes})
+
+
+def test_the_grid_and_the_axes_are_switched(viewer):
+    assert viewer.server.scene.world_axes.visible
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_hand_goes_where_the_handle_is(panda, seed):
+    """To a pose that it can reach, in position and direction, from another configuration."""
+    scene = RobotScene(panda, MeshWorld(device="cpu"), (0.3, -0.2, 0.1, 0.9, 0.1, -0.3, 0.3))
+    rng = torch.Generator().manual_seed(seed)
+    low, high = panda.joint_limits.T
+    goal = low + (high - low) * (0.2 + 0.6 * torch.rand(7, generator=rng))
+    begin = (goal + 0.4 * torch.randn(7, generator=rng)).clamp(low, high)
+    index = panda.link_names.index(HAND)
+    target = scene.transforms(goal[None])[0, index]
+    found = reach(scene, HAND, begin, target)
+    np.testing.assert_allclose(scene.transforms(found[None])[0, index], target, atol=2e-3)
+    assert (found >= low).all()
+    assert (found <= high).all()
+
+
+def test_a_handle_that_is_too_far_away_is_approached(panda):
+    """Near the limits and beyond what the arm reaches; nothing leaves the limits or is NaN."""
+    scene = RobotScene(panda, MeshWorld(device="cpu"))
+    index = panda.link_names.index(HAND)
+    begin = torch.tensor(START)
+    target = scene.transforms(begin[None])[0, index].copy()
+    target[:3, 3] = (3.0, 0.0, 0.5)
+    joints = begin
+    for _ in range(5):  # as a drag goes on
+        joints = reach(scene, HAND, joints, target)
+    tip = scene.transforms(joints[None])[0, index, :3, 3]
+    assert tip[0] > 0.6
+    low, high = panda.joint_limits.T
+    assert ((joints >= low) & (joints <= high)).all()
+
+
+def test_the_handle_moves_the_robot_and_follows_it(panda):
+    with Viewer(world_of(), panda, port=0) as viewer:
+        viewer.update(START, delay=0.0)
+        assert viewer.wait(60)
+        robot, hand = viewer._robot, viewer._robot.hand
+        viewer.put("hand", lambda: hand.show(robot.joints, True))
+        assert viewer.wait(60)
+        index = panda.link_names.index(hand._link)
+
+        def tip() -> np.ndarray:
+            return robot.scene.transforms(robot.joints[None])[0, index, :3, 3]
+
+        np.testing.assert_allclose(hand._handle.position, tip(), atol=1e-6)
+        wanted = tip() + np.array([0.05, 0.1, -0.05])
+        hand._handle.position = wanted
+        viewer.put("hand", hand.dragged)
+        assert viewer.wait(60)
+        np.testing.assert_allclose(tip(), wanted, atol=2e-3)
+        np.testing.assert_allclose(hand._handle.position, wanted)
+        viewer.update(START, delay=0.0)
+        assert viewer.wait(60)
+        np.testing.assert_allclose(hand._handle.position, tip(), atol=1e-6)
+        viewer.put("hand", lambda: hand.show(robot.joints, False))
+        assert viewer.wait(60)
+        assert hand._handle is None
