@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,7 @@ from warp_collision.world import MeshWorld
 MOST_ROWS = 100  # that are listed at once; a group of more is filled when it is asked for
 _ON, _OFF, _REPORT, _LIST = "☑ on", "☐ off", "report", "list them"
 _ALL_ON, _ALL_OFF = "all on", "all off"
+_PAUSE = 1.0  # s, after which a drag is another one
 _UNDO, _RESET, _SAVE = "undo", "reset", "save"
 
 
@@ -41,6 +43,7 @@ class WorldPanel:
         self.selected: str | None = None
         self.drawn: dict[str, DrawnObstacle] = {}
         self.moves = Moves()
+        self._moved_at = 0.0
         self._gizmo: Any = None
         self._envs: Any = None
 
@@ -163,7 +166,6 @@ class WorldPanel:
             wxyz=drawn.handles[0].wxyz,
             depth_test=False,
         )
-        self._gizmo.on_drag_start(lambda event: self.moves.begin())
         self._gizmo.on_update(lambda event: self._dragged(event.target))
         self._tell(name)
 
@@ -181,6 +183,10 @@ class WorldPanel:
         ) + panels.table(found)
 
     def _dragged(self, gizmo: Any) -> None:
+        now = time.monotonic()
+        if now - self._moved_at > _PAUSE:
+            self.moves.begin()
+        self._moved_at = now
         if self.selected is not None:
             name = self.selected
 
