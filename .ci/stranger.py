@@ -40,6 +40,7 @@ for link in tree.getroot().iter("link"):
 tree.write("mesh_panda.urdf")
 """
 USE_MESH_ROBOT = """
+import numpy as np
 import torch
 from warp_collision import MeshWorld, RobotSpheres, configuration_in_collision
 from warp_collision.planning import optimize_paths
@@ -50,6 +51,7 @@ goal = torch.tensor([[0.5, -0.785, 0, -2.356, 0, 1.571, 0.785]])
 assert not configuration_in_collision(torch.stack((start, goal), 1), robot, world).any()
 found = optimize_paths(start, goal, robot, world)
 assert found.free.all(), found
+np.savez("mesh_path.npz", joints=found.joints[0].numpy(), joint_names=robot.joint_names)
 print("fitted", robot, "planned", found.length.tolist())
 """
 YAML_WORLD = """
@@ -192,7 +194,11 @@ def core(stranger: Stranger) -> None:
             print(stranger.shell(line, expected_status(line)))
     stranger.python("-c", MESH_ROBOT)
     print(stranger.python("-c", USE_MESH_ROBOT))
-    print(stranger.shell("warp-collision check cage.glb path.npz --robot mesh_panda.urdf --quiet"))
+    print(
+        stranger.shell(
+            "warp-collision check cage.glb mesh_path.npz --robot mesh_panda.urdf --quiet"
+        )
+    )
     for extra, line in {
         "view": "view cage.glb path.npz --robot panda.urdf",
         "viz": "render cage.glb path.npz --robot panda.urdf -o it.png",
