@@ -13,6 +13,7 @@ from warp_collision.kernels.robot_motion import (
     Segment,
     acceleration_bound,
     sphere_of,
+    tracking_deviation,
     velocity_of,
 )
 from warp_collision.kernels.scene import Obstacle, Scene, is_hit, make_walk, record_of
@@ -36,12 +37,39 @@ class Interval:
     rounding: float  # of distances, relative to coordinates; 0 at rest, as in `in_collision`
     tolerance: float  # [m], a clearance below it may count as a collision
     middle: float  # position of the configuration on the segment
+    closing: wp.vec2  # how far obstacles may move until its middle, and until its end [m]
+    deviation: float  # bound of how far bodies are from where joints say, see `deviating` [m]
+
+
+@wp.func
+def interval_around(
+    middle: float, half: float, slack: float, rounding: float, tolerance: float
+) -> Interval:
+    """An interval of a motion that is followed exactly, among obstacles at rest."""
+    return Interval(half, 0.0, slack, rounding, tolerance, middle, wp.vec2(0.0), 0.0)
+
+
+@wp.func
+def deviating(interval: Interval, deviation: wp.vec2) -> Interval:
+    """The interval for a body that may be elsewhere than the joint values say.
+
+    Args:
+        interval: of exact motion.
+        deviation: by how much, at the configuration and on all of the interval [m].
+    """
+    interval.tolerance += deviation[0]
+    interval.deviation = deviation[1]
+    return interval
 
 
 @wp.func
 def travel(interval: Interval, speed: float) -> float:
-    """Largest displacement of a point over an interval, from its position in the middle."""
-    return interval.half * (speed + 0.5 * interval.half * interval.acceleration_bound)
+    """Largest displacement of a point over an interval, from its position in the middle.
+
+    With the deviation from that motion.
+    """
+    motion = interval.half * (speed + 0.5 * interval.half * interval.acceleration_bound)
+    return interval.deviation + motion
 
 
 @wp.struct
@@ -62,6 +90,8 @@ def body_in_motion(segment: Segment, body: RobotBody, interval: Interval) -> Bod
     state = segment.frames[body.frame]
     center = point_in_world(state.frame_pose, body.center)
     interval.acceleration_bound = acceleration_bound(segment, body, center, 0, interval.half)
+    deviation = tracking_deviation(segment, body, center, 0, interval.half)
+    interval = deviating(interval, deviation + interval.closing)
     speed = wp.length(velocity_of(state, center - state.frame_pose.origin))
     return BodyCheck(segment.robot.spheres, body, state, center, travel(interval, speed), interval)
 
@@ -110,7 +140,8 @@ def check_obstacle(obstacle: Obstacle, check: BodyCheck, verdict: int) -> int:
     # If the body moves farther than its size, its spheres give no better bound over the interval
     # than its ball; they still decide whether it collides at the configuration, as they do where
     # something else has left it undecided.
-    is_coarse = verdict == UNDECIDED or (check.ball_travel > body.radius and ball > -FAR)
+    moved = check.ball_travel - interval.deviation
+    is_coarse = verdict == UNDECIDED or (moved > body.radius and ball > -FAR)
     if is_coarse:
         verdict = UNDECIDED
         if ball > body.radius + interval.tolerance:

@@ -25,6 +25,7 @@ from warp_collision.kernels.body_check import (
     body_collides,
     body_in_motion,
     check_body,
+    interval_around,
 )
 from warp_collision.kernels.compiling import FEW_THREADS, named, resident_warps, runs_on_cpu
 from warp_collision.kernels.kinematics import FramePose, frame_at_value, point_in_world
@@ -133,9 +134,23 @@ def check_pair(
     motion = motion_of_pair(segment, pair, interval)
     near = balls_of_pair(robot, motion)
     margin = approach_of_spheres(robot, motion, near)[0]
-    if near.gap > wp.max(margin, interval.tolerance):
+    if near.gap > wp.max(margin, motion.interval.tolerance):
         return CLEAR
     return check_body_pair(robot, motion, left_out, near)
+
+
+@wp.func
+def is_beyond(segment: Segment, gap: wp.vec2, tolerance: float) -> bool:
+    """Whether two bodies cannot meet, and are farther apart than the tolerance.
+
+    Args:
+        segment: on which they move. Where joints have errors, these are part of the approach.
+        gap: distance of their balls, and bound of how much they approach [m].
+        tolerance: [m].
+    """
+    if segment.errors != wp.uint64(0):
+        return gap[0] > gap[1] + tolerance
+    return gap[0] > wp.max(gap[1], tolerance)
 
 
 @wp.func
@@ -160,13 +175,42 @@ def open_pairs(
             both = bit_of(pair.first) | bit_of(pair.second)
             if bodies & both == both:
                 gap = gap_of_balls(pair, robot, balls[pair.first], balls[pair.second], interval)
-                if gap[0] > wp.max(gap[1], interval.tolerance):
+                if is_beyond(segment, gap, interval.tolerance):
                     continue
             verdict = check_pair(segment, pair, interval, left_out)
             if verdict != CLEAR:
                 result.mask = result.mask | bit_of(k)
             result.is_hit = verdict == HIT
     return result
+
+
+@wp.struct
+class OpenParts:
+    """Bodies, and pairs of them, that are not certified free over an interval; see `Open`."""
+
+    bodies: wp.uint64
+    pairs: wp.uint64
+    is_hit: bool
+
+
+@wp.func
+def open_parts(
+    segment: Segment,
+    interval: Interval,
+    scene: Scene,
+    env: int,
+    body_pairs: wp.array[BodyPair],
+    left_out: wp.array[wp.vec2i],
+    bodies: wp.uint64,
+    pairs: wp.uint64,
+    balls: wp.array[wp.vec4],
+) -> OpenParts:
+    """The requested bodies and pairs that are not certified free; pairs are none after a hit."""
+    world = open_bodies(segment, interval, scene, env, bodies, balls)
+    itself = Open(NONE, False)
+    if not world.is_hit:
+        itself = open_pairs(segment, interval, body_pairs, left_out, pairs, balls, bodies)
+    return OpenParts(world.mask, itself.mask, world.is_hit or itself.is_hit)
 
 
 @wp.func
@@ -210,7 +254,7 @@ def make_segment_collides(open_bodies, kind):
             middle = outward_middle_of(search)
             write_root_at(segment, root_at(base, row, index), middle)
             write_frames(segment, middle, half_of(search))
-            interval = Interval(half_of(search), 0.0, slack, DISTANCE_ROUNDING, tolerance, middle)
+            interval = interval_around(middle, half_of(search), slack, DISTANCE_ROUNDING, tolerance)
             bodies = search.bodies[search.level]
             world = open_bodies(segment, interval, scene, env, bodies, balls)
             itself = Open(NONE, False)

@@ -2,7 +2,7 @@
 
 import warp as wp
 
-from warp_collision.kernels.body_check import Interval, body_in_motion
+from warp_collision.kernels.body_check import body_in_motion, interval_around
 from warp_collision.kernels.compiling import FEW_THREADS
 from warp_collision.kernels.kinematics import xyz
 from warp_collision.kernels.mesh_record import FAR, load_record
@@ -92,7 +92,7 @@ def bound_movers(
     write_frames(segment, 0.5, 0.5)
     for b in range(segment.robot.n_bodies):
         body = body_of(segment.robot, b)
-        check = body_in_motion(segment, body, Interval(0.5, 0.0, slack, 0.0, 0.0, 0.5))
+        check = body_in_motion(segment, body, interval_around(0.5, 0.5, slack, 0.0, 0.0))
         reach = body.radius + check.ball_travel + slack
         balls[row, index, b] = enlarged(check.center, wp.where(body.radius < 0.0, -FAR, reach))
     for slot in range(mesh_ids.shape[1]):

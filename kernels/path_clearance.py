@@ -30,6 +30,7 @@ from warp_collision.kernels.body_check import (
     Interval,
     ball_distance,
     body_in_motion,
+    interval_around,
     padded_distance,
     travel,
 )
@@ -509,7 +510,7 @@ def interval_at(search: Bisection, span: wp.vec2, slack: float, tolerance: float
     """The interval of a middle and half a length, with a tolerance at which the search can end."""
     doublings = wp.max(search.evaluations - EVALUATIONS_WITHIN, 0) / EVALUATIONS_PER_DOUBLING
     within = WITHIN * tolerance * float(1 << doublings)
-    return Interval(span[1], 0.0, slack, DISTANCE_ROUNDING, within, span[0])
+    return interval_around(span[0], span[1], slack, DISTANCE_ROUNDING, within)
 
 
 @wp.func

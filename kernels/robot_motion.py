@@ -130,6 +130,8 @@ class Segment:
     # (n_frames,) scratch; twists by the position s in [0, 1]. Of curves (2 n_frames,): the second
     # half is for bounds of the joints' motion, see `write_joint_bounds`.
     frames: wp.array[MovingFrame]
+    # Pointer to (n_joints,) float32, how far each joint may be from its value; 0: nowhere [rad, m].
+    errors: wp.uint64
 
 
 @wp.func
@@ -151,7 +153,7 @@ def segment_of(
         states: (batch, segments, ...) scratch.
     """
     degree = (joints.shape[1] - 1) / states.shape[1]
-    return Segment(robot, joints[row], index * degree, degree, states[row, index])
+    return Segment(robot, joints[row], index * degree, degree, states[row, index], wp.uint64(0))
 
 
 @wp.func
@@ -315,6 +317,47 @@ def acceleration_bound(
         bound += theta * (2.0 * drift + arm + theta * (body.spread + half * drift))
     # An overflow, and NaN from a product of that with a joint at rest, must not count as free.
     return wp.where(bound < LARGEST_ACCELERATION, bound, LARGEST_ACCELERATION)
+
+
+@wp.func
+def error_of_frame(segment: Segment, k: int) -> float:
+    """How far the joint of a frame may be from its value."""
+    frame = frame_of(segment.robot, k)
+    errors = wp.array(ptr=segment.errors, shape=(frame.value + 1,), dtype=wp.float32)
+    return wp.abs(frame.multiplier) * errors[frame.value]
+
+
+@wp.func
+def tracking_deviation(
+    segment: Segment, body: RobotBody, center: wp.vec3, ancestor: int, half: float
+) -> wp.vec2:
+    """Bound of how far the spheres of a body are from where they would be without joint errors.
+
+    A joint that is off by e moves a point by at most e rho, with rho as in `acceleration_bound`;
+    the joints distal to it may be anywhere on the interval, and off by their errors.
+
+    Returns:
+        At the configuration, and over the interval [m].
+    """
+    bounds = wp.vec2(0.0)
+    drift = wp.vec2(0.0)
+    if segment.errors == wp.uint64(0):
+        return bounds
+    k = body.frame
+    while k != ancestor:
+        error = error_of_frame(segment, k)
+        moved = wp.vec2(error, half * joint_bounds(segment, k)[0] + error)
+        if frame_of(segment.robot, k).slides != 0:
+            bounds += wp.vec2(error)
+            drift += moved
+        else:
+            frame_pose = segment.frames[k].frame_pose
+            arm = wp.length(wp.cross(axis_of(frame_pose), center - frame_pose.origin))
+            rho = wp.vec2(arm + body.spread) + drift
+            bounds += error * rho
+            drift += wp.cw_mul(moved, rho)
+        k = frame_of(segment.robot, k).parent
+    return bounds
 
 
 @wp.func

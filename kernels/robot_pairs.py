@@ -7,7 +7,15 @@ their offset along its own direction.
 
 import warp as wp
 
-from warp_collision.kernels.body_check import CLEAR, HIT, UNDECIDED, Interval, travel
+from warp_collision.kernels.body_check import (
+    CLEAR,
+    HIT,
+    UNDECIDED,
+    Interval,
+    deviating,
+    interval_around,
+    travel,
+)
 from warp_collision.kernels.compiling import compiled_once
 from warp_collision.kernels.convex_pieces import Piece, Separation, piece_at, row_of, separation
 from warp_collision.kernels.kinematics import FramePose, Twist, point_in_world, xyz
@@ -32,6 +40,7 @@ from warp_collision.kernels.robot_motion import (
     group_span,
     n_groups_of,
     sphere_of,
+    tracking_deviation,
     velocity_of,
 )
 from warp_collision.kernels.self_collision import is_listed
@@ -59,10 +68,10 @@ def is_left_out(pair: BodyPair, left_out: wp.array[wp.vec2i], a: int, b: int) ->
 
 
 @wp.func
-def pair_acceleration_bound(segment: Segment, pair: BodyPair, half: float) -> float:
-    """Bound of the second derivative of offsets between two bodies; see `acceleration_bound`.
+def interval_of_pair(segment: Segment, pair: BodyPair, interval: Interval) -> Interval:
+    """An interval with bounds of the offsets between two bodies, in the frame of their ancestor.
 
-    Of their spheres and of their convex pieces.
+    Of their second derivative and their deviation, for spheres and for convex pieces.
     """
     one = body_of(segment.robot, pair.first)
     other = body_of(segment.robot, pair.second)
@@ -70,8 +79,14 @@ def pair_acceleration_bound(segment: Segment, pair: BodyPair, half: float) -> fl
     other.spread = wp.max(other.spread, other.far_piece)
     here = point_in_world(segment.frames[one.frame].frame_pose, one.center)
     there = point_in_world(segment.frames[other.frame].frame_pose, other.center)
+    half = interval.half
     bound = acceleration_bound(segment, one, here, pair.ancestor, half)
-    return bound + acceleration_bound(segment, other, there, pair.ancestor, half)
+    interval.acceleration_bound = bound + acceleration_bound(
+        segment, other, there, pair.ancestor, half
+    )
+    deviation = tracking_deviation(segment, one, here, pair.ancestor, half)
+    deviation += tracking_deviation(segment, other, there, pair.ancestor, half)
+    return deviating(interval, deviation)
 
 
 @wp.struct
@@ -88,7 +103,7 @@ class PairMotion:
 @wp.func
 def motion_of_pair(segment: Segment, pair: BodyPair, interval: Interval) -> PairMotion:
     """Two bodies at the configuration of a segment's frames, in the middle of an interval."""
-    interval.acceleration_bound = pair_acceleration_bound(segment, pair, interval.half)
+    interval = interval_of_pair(segment, pair, interval)
     first = segment.frames[body_of(segment.robot, pair.first).frame]
     second = segment.frames[body_of(segment.robot, pair.second).frame]
     turning = segment.frames[pair.ancestor].twist.angular
@@ -113,7 +128,7 @@ def approach(motion: PairMotion, here: wp.vec3, there: wp.vec3) -> wp.vec2:
     speed = wp.length(rate)
     if distance > 0.0:
         speed = wp.abs(wp.dot(rate, offset)) / distance
-    least = distance - interval.half * (speed + 0.5 * interval.half * interval.acceleration_bound)
+    least = distance - travel(interval, speed)
     error = 2.0 * interval.slack + interval.rounding * (wp.length(here) + wp.length(there))
     return wp.vec2(distance + error, least - error)
 
@@ -156,7 +171,7 @@ def farthest_approach(interval: Interval, balls: PairBalls, spread: float) -> wp
     """
     error = 2.0 * interval.slack + interval.rounding * (balls.size + spread)
     if interval.half == 0.0:
-        return wp.vec2(error, error)
+        return wp.vec2(interval.deviation + error, error)
     return wp.vec2(travel(interval, balls.speed + balls.turn * spread) + error, error)
 
 
@@ -275,7 +290,7 @@ def approach_along(
     """
     interval = motion.interval
     if interval.half == 0.0:
-        return error
+        return interval.deviation + error
     normal = motion.second.frame_pose.rotation * found.normal
     rate = rate_of_offset(motion, xyz(here), xyz(there))
     speed = wp.abs(wp.dot(normal, rate))
@@ -435,7 +450,7 @@ def shapes_at_rest(
 ) -> wp.vec3:
     """Bounds of the distance of the shapes of two bodies at rest; see `bounds_of_shapes`."""
     still = Twist(wp.vec3(0.0), wp.vec3(0.0))
-    interval = Interval(0.0, 0.0, 0.0, PIECE_ROUNDING, 0.0, 0.0)
+    interval = interval_around(0.0, 0.0, 0.0, PIECE_ROUNDING, 0.0)
     motion = PairMotion(
         pair, MovingFrame(first, still), MovingFrame(second, still), wp.vec3(0.0), interval
     )

@@ -308,6 +308,10 @@ class Judge:
         """Clearance (n, n_pairs) of the pairs of spheres."""
         return self._gaps_of(self.pairs, centers)
 
+    def gaps_that_count(self, centers: np.ndarray) -> np.ndarray:
+        """Clearance (n, n_pairs) of the pairs that do not stand apart whatever the joints do."""
+        return self._gaps_of(self._judged, centers)
+
     def _gaps_of(self, pairs: np.ndarray, centers: np.ndarray) -> np.ndarray:
         first, second = pairs.T
         away = np.linalg.norm(centers[:, first] - centers[:, second], axis=-1)

@@ -1,6 +1,7 @@
 """Planning: joint paths that are proven free, the first ones soon and better ones after them."""
 
 from warp_collision.planning.endpoints import NearEnd
+from warp_collision.planning.guard import GuardedStep, MotionGuard, Refusal
 from warp_collision.planning.limit_files import load_motion_limits
 from warp_collision.planning.optimize import PlannedPaths, optimize_paths
 from warp_collision.planning.search import PlanningProgress
@@ -9,10 +10,13 @@ from warp_collision.planning.timing import TimedPaths, timed
 
 __all__ = [
     "CollisionTerm",
+    "GuardedStep",
     "JointLimitsTerm",
+    "MotionGuard",
     "NearEnd",
     "PlannedPaths",
     "PlanningProgress",
+    "Refusal",
     "SmoothnessTerm",
     "TimedPaths",
     "load_motion_limits",

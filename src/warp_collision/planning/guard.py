@@ -1,0 +1,370 @@
+"""A guard for controllers: what it passes on can always be followed by a proven stop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from warp_collision import validate
+from warp_collision.devices import CPU
+from warp_collision.kernels import guard as kernels
+from warp_collision.messages import escaped, short_repr
+from warp_collision.planning.guard_launch import GuardedRobots, GuardTables
+from warp_collision.planning.motion_limits import MotionLimits
+from warp_collision.poses import PoseLike
+from warp_collision.robot import JointCurve, RobotSpheres, SelfCollisionPairs, joint_path_clearance
+from warp_collision.robot.checks.robot_scene import RobotScene
+from warp_collision.robot.model.allowed_pairs import Contacts, as_pairs
+from warp_collision.robot.model.base_pose import base_operand
+from warp_collision.robot.model.robot_spheres import require_robot_and_world
+from warp_collision.world import MeshWorld
+
+_Array = NDArray[np.float64]
+_KINDS = ("position", "velocity")
+# How far joint values may be off that were rounded to float32 on their way [rad or m].
+_ROUNDED = 1.0e-6
+# Beside the largest clearance that is kept at rest, the smallest one.
+_LEAST = 1.0 / 64.0
+_CAUSES = {
+    int(kernels.PASSED): "passed on",
+    int(kernels.NOT_PROVEN): "not proven free",
+    int(kernels.BEYOND_LIMITS): "beyond a joint limit",
+    int(kernels.NOT_FINITE): "not finite",
+    int(kernels.RAN_OUT): "not decided within the budget",
+}
+
+
+class Refusal(NamedTuple):
+    """Why not all of a command was passed on.
+
+    Attributes:
+        cause: "not proven free", "beyond a joint limit", "not finite", or "not decided within the
+            budget".
+        link: nearest to an obstacle, or to another link, on the motion that was refused and the
+            braking after it; None where no link is the cause.
+        obstacle: the obstacle, or the other link.
+        distance: lower bound of their clearance [m], obstacles where they are now.
+    """
+
+    cause: str
+    link: str | None = None
+    obstacle: str | None = None
+    distance: float = math.nan
+
+
+class GuardedStep:
+    """What a guard passed on. Numbers, or tensors where joint values were given as a tensor.
+
+    Attributes:
+        joints: (n_joints,) or (n, n_joints), where the robot is to be at the end of the step.
+        velocities: of the same shape, at the end of the step.
+        share: of the change of velocities that the command asked for: 1 all, 0 nothing, the robot
+            goes on with its braking.
+        time_to_rest: of the proven braking after the step [s].
+        breached: whether no braking is proven, as when an obstacle was moved into the way.
+        clearance: that the robot keeps at rest after its braking [m], at most the tolerance.
+    """
+
+    def __init__(self, guard: MotionGuard, joints: Any, velocities: Any, values: Sequence[Any]):
+        self._guard = guard
+        self.joints, self.velocities = joints, velocities
+        self.share, self.time_to_rest, self.breached, self.clearance, self._cause = values[:5]
+        self._points: Tensor | None = values[5]
+
+    def __repr__(self) -> str:
+        return (
+            f"GuardedStep(share={self.share}, time_to_rest={self.time_to_rest}, "
+            f"breached={self.breached})"
+        )
+
+    def why(self, robot: int = 0) -> Refusal | None:
+        """Why not all of the command was passed on, or why nothing is proven; None if all was.
+
+        Computed when it is asked for, of the world as it is then: half a millisecond.
+
+        Args:
+            robot: which one.
+        """
+        cause = int(torch.as_tensor(self._cause).flatten()[robot])
+        breached = bool(torch.as_tensor(self.breached).flatten()[robot])
+        if cause == kernels.PASSED and not breached:
+            return None
+        points = self._points
+        is_motion = cause in (kernels.NOT_PROVEN, kernels.RAN_OUT)
+        if points is None or not (breached or is_motion):
+            return Refusal(_CAUSES[cause])
+        return self._guard._refusal(_CAUSES[cause], points[robot], robot, breached)
+
+
+class MotionGuard:
+    """Passes on what a controller commands, as far as a stop after it is proven.
+
+    In each step the motion of the step and the braking to rest after it are proven free, as a
+    curve. If they are not, half of the change of velocities is tried, and a quarter; otherwise the
+    robot goes on with the braking that was proven before. So there is a proven stop at all times,
+    if the robot keeps the limits of acceleration, follows what is passed on within
+    `tracking_error`, and obstacles are where the world has them. Jerk is not limited: velocities
+    have corners.
+
+    Braking brings all joints to rest at the same moment, on a straight line in joint space. At rest
+    the robot keeps a clearance of at least `tolerance`, or half of what it had if it began nearer:
+    so a command that leads away is passed on.
+
+    One thread steps a guard; any thread may change the world.
+
+    Args:
+        robot: the robot, with what is attached to it.
+        world: the obstacles. After a change of any the braking is proven again in the next step.
+        dt: length of a step [s].
+        velocity: limit of the absolute value [rad/s, prismatic: m/s]: a number for all joints,
+            (n_joints,) numbers, or a mapping from the names of all joints. That of the URDF if
+            None.
+        acceleration: likewise [rad/s^2, prismatic: m/s^2], finite. Required.
+        command: "velocity" or "position": what `step` takes. Towards a position all joints arrive
+            at the same time.
+        tracking_error: how far each joint may be from what was passed on, at any time [rad,
+            prismatic: m]: a number, (n_joints,) numbers or a mapping.
+        latency: for how long after a step its velocities may go on until the next one takes effect
+            [s].
+        obstacle_speed: obstacles may move as fast as this in any direction [m/s], until the robot
+            is at rest.
+        tolerance: clearance that is kept at rest [m].
+        self_collision: see `configuration_in_collision`.
+        ignore: allowed contacts, see `configuration_in_collision`.
+        env_index: (n,) int32, for n robots the env of each; None for one robot in env 0.
+        base_pose: (7,) for all or (n, 7), pose of the root link in the world, or 4 x 4 matrices.
+        max_evaluations: configurations that the proofs of a step may look at; beyond them a command
+            is not passed on. As many are allowed for each proof of a braking.
+        max_seconds: of these proofs, by the slowest evaluations so far: fewer of them are allowed.
+            For one robot on a CPU.
+
+    Raises:
+        TypeError, ValueError: an argument of another type, shape, device or range.
+
+    Example:
+        >>> from warp_collision import Cuboid, MeshWorld
+        >>> from warp_collision.examples import load_panda
+        >>> from warp_collision.planning import MotionGuard
+        >>> world = MeshWorld()
+        >>> world.add("plate", Cuboid((0.5, 0.02, 0.5)), (0.5, 0.3, 0.5, 1, 0, 0, 0))
+        0
+        >>> guard = MotionGuard(load_panda(), world, dt=0.001, acceleration=10.0)
+        >>> joints, velocities = [0.0, -0.5, 0.0, -2.2, 0.0, 1.6, 0.8], [0.0] * 7
+        >>> for _ in range(1000):  # towards the plate, as fast as can be
+        ...     step = guard.step(joints, velocities, [2.0, 0, 0, 0, 0, 0, 0])
+        ...     joints, velocities = step.joints, step.velocities
+        >>> step.share, step.time_to_rest, step.why().obstacle
+        (0.0, 0.0, 'plate')
+    """
+
+    def __init__(
+        self,
+        robot: RobotSpheres,
+        world: MeshWorld,
+        dt: float,
+        *,
+        velocity: Any = None,
+        acceleration: Any = None,
+        command: str = "velocity",
+        tracking_error: Any = 0.0,
+        latency: float = 0.0,
+        obstacle_speed: float = 0.0,
+        tolerance: float = 1e-3,
+        self_collision: bool | SelfCollisionPairs = True,
+        ignore: Contacts = (),
+        env_index: Tensor | None = None,
+        base_pose: PoseLike | None = None,
+        max_evaluations: int = 256,
+        max_seconds: float | None = None,
+    ):
+        require_robot_and_world(robot, world)
+        for name, value in {"dt": dt, "tolerance": tolerance}.items():
+            validate.require_number(name, value, positive=True)
+        for name, value in {"latency": latency, "obstacle_speed": obstacle_speed}.items():
+            validate.require_number(name, value)
+        validate.require_count("max_evaluations", max_evaluations)
+        if command not in _KINDS:
+            raise ValueError(f"command must be one of {_KINDS}, got {short_repr(command)}")
+        if env_index is not None:
+            env_index = validate.env_operand(
+                env_index, len(env_index), world.n_envs, world.device, check=True
+            )
+        if max_seconds is not None:
+            validate.require_number("max_seconds", max_seconds, positive=True)
+            if env_index is not None or world.device != CPU:
+                raise ValueError("max_seconds must be None but for one robot on a CPU")
+        limits = MotionLimits.of(robot, velocity, acceleration, math.inf)
+        rows = limits.velocity, limits.acceleration, *robot.joint_limits.double().numpy().T
+        errors = _errors(tracking_error, robot) * (1.0 + 1.0e-6) + _ROUNDED
+        numbers = float(dt), float(latency), float(obstacle_speed), float(tolerance)
+        tables = GuardTables.on(
+            world.device,
+            np.column_stack(rows),
+            errors,
+            *numbers,
+            _LEAST * tolerance,
+            int(command == "position"),
+        )
+        base = _bases(base_pose, robot, world, env_index)
+        self._placed = RobotScene(robot, world, base, as_pairs(ignore), self_collision)
+        self._envs = [0] if env_index is None else env_index.tolist()
+        self._is_one = env_index is None
+        self._robots = GuardedRobots(
+            self._placed, env_index, tables, int(max_evaluations), max_seconds
+        )
+        self._shape = (robot.n_joints,) if self._is_one else (len(self._envs), robot.n_joints)
+        self._tolerance = float(tolerance)
+
+    def __repr__(self) -> str:
+        return f"MotionGuard({self._placed.robot!r}, {self._placed.world!r})"
+
+    def step(self, joints: Any, velocities: Any, command: Any) -> GuardedStep:
+        """What to pass on of a command.
+
+        Args:
+            joints: (n_joints,) numbers or a tensor, of n robots a tensor (n, n_joints): where the
+                robot is when the command takes effect [rad, prismatic: m]. Within `tracking_error`
+                of the joint values that were passed on last, or where their velocities lead within
+                `latency`; anywhere else the guard begins anew.
+            velocities: of the same shape; used where the guard begins anew.
+            command: of the same shape, velocities or joint values.
+
+        Returns:
+            Joint values and velocities for the end of the step, see `GuardedStep`. Values that are
+            not finite are not passed on: the robot brakes.
+
+        Raises:
+            TypeError, ValueError: an argument of another type, shape or device.
+        """
+        robots = self._robots
+        if isinstance(joints, Tensor):
+            self._write(joints, velocities, command)
+            robots.run()
+            return self._tensors(joints)
+        self._write_numbers(joints, velocities, command)
+        robots.run()
+        return self._numbers(joints)
+
+    def _write(self, joints: Tensor, velocities: Any, command: Any) -> None:
+        robots, device = self._robots, self._placed.world.device
+        names = ("joints", "velocities", "command")
+        targets = robots.measured[:, 0], robots.measured[:, 1], robots.command
+        values = joints, velocities, command
+        for name, value, target in zip(names, values, targets, strict=True):
+            validate.require_tensor(name, value, str(self._shape))
+            validate.require_device(name, value, device)
+            if value.shape != self._shape:
+                raise ValueError(
+                    f"{name} must have shape {self._shape}, got {validate.shape_of(value)}"
+                )
+            target.copy_(value.detach().reshape(target.shape))
+
+    def _write_numbers(self, joints: Any, velocities: Any, command: Any) -> None:
+        if not self._is_one:
+            raise TypeError(
+                f"joints must be a tensor of shape {self._shape}, got {type(joints).__name__}"
+            )
+        given = np.empty((3, *self._shape))
+        names = ("joints", "velocities", "command")
+        for index, value in enumerate((joints, velocities, command)):
+            try:
+                if len(value) != self._shape[0]:
+                    raise ValueError
+                given[index] = value
+            except (TypeError, ValueError):
+                raise ValueError(
+                    f"{names[index]} must be {self._shape[0]} numbers, got {short_repr(value)}"
+                ) from None
+        robots, sent = self._robots, torch.from_numpy(given)
+        robots.measured[0].copy_(sent[:2])
+        robots.command[0].copy_(sent[2])
+
+    def _tensors(self, joints: Tensor) -> GuardedStep:
+        robots = self._robots
+        passed = robots.state[:, :2].to(joints.dtype, copy=True)
+        report, floors = robots.report.clone(), robots.floors.clone()
+        values = (report[:, 0], report[:, 1], floors == 0.0, floors, report[:, 2])
+        if self._is_one:
+            values, passed = tuple(value[0] for value in values), passed[0]
+        q, v = passed.unbind(-2)
+        return GuardedStep(self, q, v, (*values, robots.points.clone()))
+
+    def _numbers(self, joints: Any) -> GuardedStep:
+        robots = self._robots
+        passed = robots.state[0, :2].cpu().numpy().copy()
+        q, v = passed if isinstance(joints, np.ndarray) else passed.tolist()
+        share, rest, cause, _ = robots.report[0].tolist()
+        floor = robots.floors[0].item()
+        points = robots.points.clone() if cause != kernels.PASSED or floor == 0.0 else None
+        return GuardedStep(self, q, v, (share, rest, floor == 0.0, floor, cause, points))
+
+    def _refusal(self, cause: str, points: Tensor, robot: int, breached: bool) -> Refusal:
+        """What is nearest on the motion that was asked for, or on a braking that is not proven."""
+        placed, env = self._placed, self._envs[robot]
+        first = kernels.N_POINTS + kernels.BRAKING if breached else 0
+        pieces = points[first:].double().cpu()
+        rows = [pieces[:3]] if breached else [pieces[:3], pieces[2:5]]
+        times = torch.arange(len(rows) + 1, dtype=torch.float64)[None]
+        base = placed.base_pose
+        if isinstance(base, Tensor) and base.ndim == 2:
+            base = base[robot]
+        found = joint_path_clearance(
+            JointCurve(times, torch.stack(rows)[None]),
+            placed.robot,
+            placed.world,
+            tolerance=self._tolerance,
+            **placed._replace(env=env, base_pose=base).of_paths,
+        )
+        piece = int(found.lower[0].argmin())
+        links, names = placed.robot.sphere_links, placed.world.names(env)
+        world, itself = float(found.world_lower[0, piece]), float(found.self_lower[0, piece])
+        if itself < world:
+            pair = int(found.self_sphere[0, piece]), int(found.self_other[0, piece])
+            return Refusal(cause, links[pair[0]], links[pair[1]], itself)
+        sphere, obstacle = int(found.sphere[0, piece]), int(found.obstacle[0, piece])
+        if sphere < 0 or not 0 <= obstacle < len(names):
+            return Refusal(cause)
+        return Refusal(cause, links[sphere], names[obstacle], world)
+
+
+def _errors(value: Any, robot: RobotSpheres) -> _Array:
+    """How far each joint may be off, (n_joints,)."""
+    names = robot.joint_names
+    if isinstance(value, Mapping):
+        if set(value) != set(names):
+            raise ValueError(
+                "tracking_error must have a value for each of the joints "
+                f"{escaped(', '.join(names), 100)}, got {short_repr(value)}"
+            )
+        value = [value[joint] for joint in names]
+    if isinstance(value, Tensor):
+        value = value.detach().cpu().numpy()
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"tracking_error must be numbers, got {short_repr(value)}") from None
+    if array.shape not in ((), (len(names),)):
+        raise ValueError(
+            f"tracking_error must be a number or have shape ({len(names)},), got {array.shape}"
+        )
+    array = np.array(np.broadcast_to(array, len(names)))
+    if not (np.isfinite(array) & (array >= 0.0)).all():
+        raise ValueError(f"tracking_error must be finite and at least 0, got {short_repr(value)}")
+    return array
+
+
+def _bases(
+    base_pose: PoseLike | None, robot: RobotSpheres, world: MeshWorld, env_index: Tensor | None
+) -> PoseLike | None:
+    """Poses of the robots' roots, (7,) or (n, 7)."""
+    if not isinstance(base_pose, Tensor):
+        return base_pose
+    n = 1 if env_index is None else len(env_index)
+    like = torch.zeros((n, robot.n_joints), device=world.device)
+    return base_operand(base_pose, like).detach()

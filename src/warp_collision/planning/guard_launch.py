@@ -1,0 +1,199 @@
+"""The state of guarded robots on a device, and the launch of one step of all of them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from warp_collision.devices import CPU
+from warp_collision.kernels.guard import N_POINTS, guard_step
+from warp_collision.launching.launch import RepeatedLaunch, launch
+from warp_collision.launching.recorded_launch import SceneTables, new_token
+from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
+from warp_collision.robot.checks.joint_path import robot_tables
+from warp_collision.robot.checks.robot_scene import RobotScene
+from warp_collision.robot.model.base_pose import root_frames
+from warp_collision.robot.model.sphere_layout import STATE
+from warp_collision.world.acceleration import with_acceleration
+
+# Robots that one CPU thread steps sooner than several.
+_FEW = 16
+# Fewest evaluations that a budget of time may leave.
+_LEAST_EVALUATIONS = 8
+# How fast the slowest known evaluation is forgotten.
+_FORGET = 0.999
+# Index of the scene, and of the numbers of a call, in the arguments of the kernel.
+_SCENE, _CALL = 3, 9
+
+
+class GuardTables(NamedTuple):
+    """What holds for all steps, named as the fields of the kernels' `GuardRules` struct.
+
+    Attributes:
+        limits: (n_joints, 4) float64, velocity, acceleration, lowest and highest value.
+        errors: (n_joints,) float32, how far a joint may be from its value [rad or m].
+        dt: length of a step [s].
+        latency: how long its last velocities may go on [s].
+        speed: of obstacles [m/s].
+        tolerance: largest clearance that is kept at rest [m].
+        least: smallest one [m].
+        is_position: whether commands are joint values.
+        token: see `RobotTables`.
+    """
+
+    limits: Tensor
+    errors: Tensor
+    dt: float
+    latency: float
+    speed: float
+    tolerance: float
+    least: float
+    is_position: int
+    token: int
+
+    def addresses(self) -> list[int]:
+        """None: these tables are private, and never move."""
+        return []
+
+    def write(self, rules: Any) -> None:
+        """Writes all into a `GuardRules`, or into that of a recorded launch."""
+        rules.limits, rules.errors = self.limits.data_ptr(), self.errors.data_ptr()
+        rules.n_joints = len(self.limits)
+        for name in self._fields[2:8]:
+            setattr(rules, name, getattr(self, name))
+
+    @classmethod
+    def on(cls, device: torch.device, limits: Any, errors: Any, *numbers: Any) -> GuardTables:
+        """Tables on a device."""
+        with torch.inference_mode(False):
+            return cls(
+                torch.tensor(np.asarray(limits), dtype=torch.float64, device=device),
+                torch.tensor(np.asarray(errors), dtype=torch.float32, device=device),
+                *numbers,
+                token=new_token(),
+            )
+
+
+class GuardedRobots:
+    """Robots of one kind and their proven brakings.
+
+    Args:
+        placed: the robot and the obstacles.
+        env_index: (n,) int32, the env of each robot; None for one robot in env 0.
+        tables: what holds for all steps.
+        max_evaluations: of the proofs of a step.
+        max_seconds: for the proofs of a step, or None.
+
+    Attributes:
+        command: (n, n_joints) float64.
+        measured: (n, 2, n_joints) float64, joint values and velocities.
+        state: (n, 5, n_joints) float64; first joint values and velocities that were passed on.
+        floors: (n,) float32 [m], clearance that is kept at rest; 0 where no braking is proven.
+        points: (n, 2 N_POINTS, n_joints) float32, control points: of what was asked for and the
+            braking after it, and at the end of the braking that was proven again.
+        report: (n, 4) float64, share passed on, time to rest [s], why not all, and evaluations.
+    """
+
+    def __init__(
+        self,
+        placed: RobotScene,
+        env_index: Tensor | None,
+        tables: GuardTables,
+        max_evaluations: int,
+        max_seconds: float | None,
+    ):
+        self._placed, self._tables, self._env_index = placed, tables, env_index
+        self._max_seconds, self._slowest = max_seconds, 0.0
+        self._max_evaluations = max_evaluations
+        device, joints = placed.world.device, placed.robot.n_joints
+        n = self.n_robots = 1 if env_index is None else len(env_index)
+        with torch.inference_mode(False):
+            double = {"dtype": torch.float64, "device": device}
+            self.command = torch.zeros((n, joints), **double)
+            self.measured = torch.zeros((n, 2, joints), **double)
+            self.state = torch.full((n, 5, joints), torch.nan, **double)
+            self.report = torch.zeros((n, 4), **double)
+            self.floors = torch.zeros(n, device=device)
+            self.points = torch.zeros((n, 2 * N_POINTS, joints), device=device)
+            # Whether anything has changed, and how many evaluations there may be.
+            self._call = torch.tensor([1, max_evaluations], dtype=torch.int32, device=device)
+            like = torch.zeros((n, 1, joints), device=device)
+        self._root = root_frames(placed.base_pose, like, 1)
+        self._links: Any = None
+        self._version: Any = None
+        self._repeated: RepeatedLaunch | None = None
+
+    def run(self) -> None:
+        """One step of all robots, from `command` and `measured`."""
+        robot, world = self._placed.robot, self._placed.world
+        version = _version_of(world)
+        changed = version is None or version != self._version
+        if robot.sphere_links is not self._links:  # something was attached or detached
+            self._prepare()
+            changed = True
+        if changed != self._was_changed:
+            self._call[0] = int(changed)
+            self._was_changed = changed
+        self._version = version
+        scene = scene_with_contacts(self._placed.ignore, robot, world)
+        if self._max_seconds is None:
+            self._launch(scene)
+        else:
+            self._launch_within(scene, self._max_seconds)
+
+    def _prepare(self) -> None:
+        """Looks up what belongs to the robot with what is attached to it."""
+        placed, n = self._placed, self.n_robots
+        self._links, device = placed.robot.sphere_links, placed.world.device
+        tables, pairs = robot_tables(placed.robot, placed.self_collision, device)
+        with torch.inference_mode(False):
+            frames = torch.empty((n, 2 * len(tables.frames), STATE), device=device)
+            balls = torch.empty((n, tables.n_bodies, 4), device=device)
+        given = self.command, self.measured, self._env_index, None, tables, self._root, *pairs
+        outputs = self.state, self.floors, self.points, frames, balls, self.report
+        self._arguments = [*given, self._tables, self._call, *outputs]
+        self._was_changed: bool | None = None
+        self._repeated = None
+        if device == CPU and n <= _FEW:
+            fixed = list(self._arguments)
+            self._repeated = RepeatedLaunch(guard_step, (n, 1), fixed, (_SCENE,))
+
+    def _launch(self, scene: SceneTables) -> None:
+        n = self.n_robots
+        scene = with_acceleration(scene, guard_step, n)
+        if self._repeated is not None:
+            self._repeated(scene)
+            return
+        arguments = list(self._arguments)
+        arguments[_SCENE] = scene
+        launch(guard_step, (n, 1), *arguments, device=self.command.device, items=1024 * n)
+
+    def _launch_within(self, scene: SceneTables, seconds: float) -> None:
+        """Leaves as many evaluations as the slowest ones so far would allow in a time."""
+        if self._slowest > 0.0:
+            left = int(seconds / self._slowest)
+            self._call[1] = max(_LEAST_EVALUATIONS, min(left, self._max_evaluations))
+        began = time.perf_counter()
+        self._launch(scene)
+        taken = (time.perf_counter() - began) / max(1.0, float(self.report[0, 3]))
+        self._slowest = max(taken, _FORGET * self._slowest)
+
+
+def _version_of(world: Any) -> Any:
+    """Changes with each edit of a world that torch sees; None where it cannot be told."""
+    tables = world._storage.tables
+    if world._slots.differentiable_rows(tables.mesh_from_world) is not tables.mesh_from_world:
+        return None
+    return (
+        tables.mesh_ids.data_ptr(),
+        tables.mesh_ids._version,
+        tables.mesh_from_world._version,
+        tables.enabled._version,
+        tables.n_meshes._version,
+        tables.records._version,
+        tables.padding._version,
+    )
