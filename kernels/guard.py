@@ -448,30 +448,31 @@ def is_at(
 
 
 @wp.func
-def follow(joints: Joints, measured: wp.array2d[wp.float64], rules: GuardRules) -> bool:
+def follow(joints: Joints, given: wp.array2d[wp.float64], rules: GuardRules) -> bool:
     """Moves the state to measured values; returns whether its braking is still the proven one.
 
     It is where the robot is as far as it was passed on, or on the way on which velocities may go on
     for the latency. Elsewhere the state begins anew.
     """
-    if is_at(joints, measured[0], ZERO, rules):
+    measured = given[0]
+    if is_at(joints, measured, ZERO, rules):
         return True
     q = joints.q
     v = joints.v
     along = wp.float64(0.0)
     size = wp.float64(0.0)
     for j in range(rules.n_joints):
-        along += (measured[0, j] - q[j]) * v[j]
+        along += (measured[j] - q[j]) * v[j]
         size += v[j] * v[j]
     if size > ZERO:
         time = wp.clamp(along / size, ZERO, rules.latency)
-        if is_at(joints, measured[0], time, rules):
+        if is_at(joints, measured, time, rules):
             for j in range(rules.n_joints):
                 q[j] = q[j] + time * v[j]
             return True
     for j in range(rules.n_joints):
-        q[j] = measured[0, j]
-        v[j] = measured[1, j]
+        q[j] = measured[j]
+        v[j] = given[1, j]
     return False
 
 
@@ -487,8 +488,7 @@ def are_finite(first: wp.array[wp.float64], second: wp.array[wp.float64], count:
 @wp.kernel(**resident_warps(16, block=32))
 def guard_step(
     # operands
-    command: wp.array2d[wp.float64],  # (n_envs, n_joints) values [rad or m], or velocities
-    measured: wp.array3d[wp.float64],  # (n_envs, 2, n_joints) joint values, and velocities
+    given: wp.array3d[wp.float64],  # (n_envs, 3, n_joints) measured values, velocities, command
     env_index: wp.array[wp.int32],  # (n_envs,) or empty
     scene: Scene,
     robot: Robot,
@@ -521,11 +521,12 @@ def guard_step(
     floor = floors[row]
     rules.max_evaluations = call[1]
     choice = Choice(ZERO, NOT_FINITE, call[1])
-    if are_finite(measured[row, 0], measured[row, 1], rules.n_joints) and is_env(scene, env):
-        if not follow(joints, measured[row], rules):
+    command = given[row, 2]
+    if are_finite(given[row, 0], given[row, 1], rules.n_joints) and is_env(scene, env):
+        if not follow(joints, given[row], rules):
             floor = 0.0
-        if are_finite(command[row], command[row], rules.n_joints):
-            write_asked(joints, command[row], rules)
+        if are_finite(command, command, rules.n_joints):
+            write_asked(joints, command, rules)
             limit_asked(joints, rules)
             tried = wp.where(floor > 0.0, floor, rules.tolerance)
             choice = choose(guarded, joints, rules, tried)

@@ -31,6 +31,7 @@ WITHOUT_DEVICE = {
     *("Camera", "CameraWarning"),
     *("DepthCounts", "DepthOptions", "OccupancyMap", "UnitsWarning", "thin"),
     *("MatrixEntry", "SelfCollisionMatrix"),
+    *("GuardedStep", "Refusal"),
     *("NearEnd", "PlannedPaths", "PlanningProgress", "TimedPaths"),
     "timed",  # its search is on the host
     *("load_motion_limits", "load_trajectory", "save_trajectory"),  # files

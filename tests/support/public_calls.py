@@ -39,7 +39,7 @@ from warp_collision import (
     swept_in_collision,
     swept_sphere_cost,
 )
-from warp_collision.planning import CollisionTerm, JointLimitsTerm, SmoothnessTerm
+from warp_collision.planning import CollisionTerm, JointLimitsTerm, MotionGuard, SmoothnessTerm
 from warp_collision.planning.descent import PathDescent
 from warp_collision.planning.objective import Objective
 from warp_collision.robot import JointCurve, RobotChecker
@@ -98,6 +98,12 @@ class Operands:
     def checker(self) -> RobotChecker:
         """Of the robot that carries something in an env."""
         return RobotChecker(self.robot, self.world)
+
+    @cached_property
+    def guard(self) -> MotionGuard:
+        """Of robots of both envs."""
+        options = {"acceleration": 10.0, "env_index": self.env_index}
+        return MotionGuard(self.robot, self.world, 1e-3, **options)
 
     @cached_property
     def sensed(self) -> MeshWorld:
@@ -257,6 +263,18 @@ def planner_iteration(o: Operands) -> Callable[[], list[Tensor]]:
     return call
 
 
+def guard_step(o: Operands) -> Callable[[], list[Tensor]]:
+    """A step that begins anew each time: robots that move are elsewhere after it."""
+    rows = o.joints[:, 0].double()
+    command = torch.full_like(rows, 0.3)
+
+    def step() -> list[Tensor]:
+        passed = o.guard.step(rows, command, command)
+        return [passed.joints, passed.velocities, passed.share]
+
+    return step
+
+
 def calls_of_robots() -> dict[str, Maker]:
     """Kinematics, costs and checks of robots."""
     configuration, path = configuration_in_collision, joint_path_in_collision
@@ -317,6 +335,7 @@ def calls_of_robots() -> dict[str, Maker]:
         "RobotChecker.configuration_in_collision": lambda o: (
             lambda: o.checker.configuration_in_collision(o.joints)
         ),
+        "MotionGuard.step": guard_step,
         "joint_path_in_collision, base_pose of numbers, ignore": lambda o: (
             lambda: path(o.joints, o.robot, o.world, base_pose=BASE, ignore=contacts)
         ),

@@ -157,9 +157,9 @@ class MotionGuard:
         >>> guard = MotionGuard(load_panda(), world, dt=0.001, acceleration=10.0)
         >>> joints, velocities = [0.0, -0.5, 0.0, -2.2, 0.0, 1.6, 0.8], [0.0] * 7
         >>> for _ in range(1000):  # towards the plate, as fast as can be
-        ...     step = guard.step(joints, velocities, [2.0, 0, 0, 0, 0, 0, 0])
+        ...     step = guard.step(joints, velocities, [2.0, 0, 0, 0, 0, 0, 0])  # a GuardedStep
         ...     joints, velocities = step.joints, step.velocities
-        >>> step.share, step.time_to_rest, step.why().obstacle
+        >>> step.share, step.time_to_rest, step.why().obstacle  # why() gives a Refusal
         (0.0, 0.0, 'plate')
     """
 
@@ -254,7 +254,7 @@ class MotionGuard:
     def _write(self, joints: Tensor, velocities: Any, command: Any) -> None:
         robots, device = self._robots, self._placed.world.device
         names = ("joints", "velocities", "command")
-        targets = robots.measured[:, 0], robots.measured[:, 1], robots.command
+        targets = robots.given.unbind(1)
         values = joints, velocities, command
         for name, value, target in zip(names, values, targets, strict=True):
             validate.require_tensor(name, value, str(self._shape))
@@ -281,9 +281,7 @@ class MotionGuard:
                 raise ValueError(
                     f"{names[index]} must be {self._shape[0]} numbers, got {short_repr(value)}"
                 ) from None
-        robots, sent = self._robots, torch.from_numpy(given)
-        robots.measured[0].copy_(sent[:2])
-        robots.command[0].copy_(sent[2])
+        self._robots.given[0].copy_(torch.from_numpy(given))
 
     def _tensors(self, joints: Tensor) -> GuardedStep:
         robots = self._robots

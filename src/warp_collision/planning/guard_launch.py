@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from warp_collision.devices import CPU
+from warp_collision.devices import CPU, is_capturing
 from warp_collision.kernels.guard import N_POINTS, guard_step
 from warp_collision.launching.launch import RepeatedLaunch, launch
 from warp_collision.launching.recorded_launch import SceneTables, new_token
@@ -26,8 +26,8 @@ _FEW = 16
 _LEAST_EVALUATIONS = 8
 # How fast the slowest known evaluation is forgotten.
 _FORGET = 0.999
-# Index of the scene, and of the numbers of a call, in the arguments of the kernel.
-_SCENE, _CALL = 3, 9
+# Index of the scene in the arguments of the kernel.
+_SCENE = 2
 
 
 class GuardTables(NamedTuple):
@@ -89,8 +89,7 @@ class GuardedRobots:
         max_seconds: for the proofs of a step, or None.
 
     Attributes:
-        command: (n, n_joints) float64.
-        measured: (n, 2, n_joints) float64, joint values and velocities.
+        given: (n, 3, n_joints) float64, measured joint values and velocities, and commands.
         state: (n, 5, n_joints) float64; first joint values and velocities that were passed on.
         floors: (n,) float32 [m], clearance that is kept at rest; 0 where no braking is proven.
         points: (n, 2 N_POINTS, n_joints) float32, control points: of what was asked for and the
@@ -113,8 +112,7 @@ class GuardedRobots:
         n = self.n_robots = 1 if env_index is None else len(env_index)
         with torch.inference_mode(False):
             double = {"dtype": torch.float64, "device": device}
-            self.command = torch.zeros((n, joints), **double)
-            self.measured = torch.zeros((n, 2, joints), **double)
+            self.given = torch.zeros((n, 3, joints), **double)
             self.state = torch.full((n, 5, joints), torch.nan, **double)
             self.report = torch.zeros((n, 4), **double)
             self.floors = torch.zeros(n, device=device)
@@ -128,10 +126,12 @@ class GuardedRobots:
         self._repeated: RepeatedLaunch | None = None
 
     def run(self) -> None:
-        """One step of all robots, from `command` and `measured`."""
+        """One step of all robots, from what is given."""
         robot, world = self._placed.robot, self._placed.world
         version = _version_of(world)
-        changed = version is None or version != self._version
+        # What a graph replays sees later changes by proving the brakings again each time.
+        device = self.given.device
+        changed = version is None or version != self._version or is_capturing(device)
         if robot.sphere_links is not self._links:  # something was attached or detached
             self._prepare()
             changed = True
@@ -153,7 +153,7 @@ class GuardedRobots:
         with torch.inference_mode(False):
             frames = torch.empty((n, 2 * len(tables.frames), STATE), device=device)
             balls = torch.empty((n, tables.n_bodies, 4), device=device)
-        given = self.command, self.measured, self._env_index, None, tables, self._root, *pairs
+        given = self.given, self._env_index, None, tables, self._root, *pairs
         outputs = self.state, self.floors, self.points, frames, balls, self.report
         self._arguments = [*given, self._tables, self._call, *outputs]
         self._was_changed: bool | None = None
@@ -170,7 +170,7 @@ class GuardedRobots:
             return
         arguments = list(self._arguments)
         arguments[_SCENE] = scene
-        launch(guard_step, (n, 1), *arguments, device=self.command.device, items=1024 * n)
+        launch(guard_step, (n, 1), *arguments, device=self.given.device, items=1024 * n)
 
     def _launch_within(self, scene: SceneTables, seconds: float) -> None:
         """Leaves as many evaluations as the slowest ones so far would allow in a time."""
