@@ -501,13 +501,16 @@ def guard_step(
     launch_offset: wp.vec2i,  # of this launch in the envs
     # outputs
     state: wp.array3d[wp.float64],  # (n_envs, 5, n_joints) as in `Joints`; q, v before and after
-    floors: wp.array[wp.float32],  # (n_envs,) [m], before and after; 0: the braking is not proven
     points: wp.array3d[wp.float32],  # (n_envs, 2 N_POINTS, n_joints) first what was asked for
     frames: wp.array2d[MovingFrame],  # (n_envs, 2 n_frames) scratch
     balls: wp.array2d[wp.vec4],  # (n_envs, n_bodies) scratch
-    report: wp.array2d[wp.float64],  # (n_envs, 4) share, time to rest [s], why, evaluations
+    report: wp.array2d[wp.float64],  # (n_envs, 5), see below
 ):
-    """One thread per env."""
+    """One thread per env.
+
+    Reports the floor, before and after [m] (0: no braking is proven), the share passed on, the time
+    to rest [s], why not all was passed on, and evaluations.
+    """
     row, column = wp.tid()
     row += launch_offset[0] + column
     env = env_of_row(env_index, row)
@@ -518,7 +521,7 @@ def guard_step(
         balls[row], body_pairs, left_out,
     )
     # fmt: on
-    floor = floors[row]
+    floor = float(report[row, 0])
     rules.max_evaluations = call[1]
     choice = Choice(ZERO, NOT_FINITE, call[1])
     command = given[row, 2]
@@ -539,8 +542,8 @@ def guard_step(
         if (floor == 0.0 or call[0] != 0) and is_env(scene, env):
             floor = kept_floor(guarded, joints, rules)
         brake(joints, rules)
-    floors[row] = floor
-    report[row, 0] = choice.share
-    report[row, 1] = stopping_time(joints.v, rules)
-    report[row, 2] = wp.float64(choice.why)
-    report[row, 3] = wp.float64(call[1] - choice.left)
+    report[row, 0] = wp.float64(floor)
+    report[row, 1] = choice.share
+    report[row, 2] = stopping_time(joints.v, rules)
+    report[row, 3] = wp.float64(choice.why)
+    report[row, 4] = wp.float64(call[1] - choice.left)

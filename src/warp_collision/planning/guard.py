@@ -286,8 +286,8 @@ class MotionGuard:
     def _tensors(self, joints: Tensor) -> GuardedStep:
         robots = self._robots
         passed = robots.state[:, :2].to(joints.dtype, copy=True)
-        report, floors = robots.report.clone(), robots.floors.clone()
-        values = (report[:, 0], report[:, 1], floors == 0.0, floors, report[:, 2])
+        floor, share, rest, cause, _ = robots.report.clone().unbind(1)
+        values = share, rest, floor == 0.0, floor, cause
         if self._is_one:
             values, passed = tuple(value[0] for value in values), passed[0]
         q, v = passed.unbind(-2)
@@ -297,8 +297,7 @@ class MotionGuard:
         robots = self._robots
         passed = robots.state[0, :2].cpu().numpy().copy()
         q, v = passed if isinstance(joints, np.ndarray) else passed.tolist()
-        share, rest, cause, _ = robots.report[0].tolist()
-        floor = robots.floors[0].item()
+        floor, share, rest, cause, _ = robots.report[0].tolist()
         points = robots.points.clone() if cause != kernels.PASSED or floor == 0.0 else None
         return GuardedStep(self, q, v, (share, rest, floor == 0.0, floor, cause, points))
 

@@ -91,10 +91,10 @@ class GuardedRobots:
     Attributes:
         given: (n, 3, n_joints) float64, measured joint values and velocities, and commands.
         state: (n, 5, n_joints) float64; first joint values and velocities that were passed on.
-        floors: (n,) float32 [m], clearance that is kept at rest; 0 where no braking is proven.
         points: (n, 2 N_POINTS, n_joints) float32, control points: of what was asked for and the
             braking after it, and at the end of the braking that was proven again.
-        report: (n, 4) float64, share passed on, time to rest [s], why not all, and evaluations.
+        report: (n, 5) float64: clearance that is kept at rest [m], 0 where no braking is proven;
+            share passed on, time to rest [s], why not all, and evaluations.
     """
 
     def __init__(
@@ -114,8 +114,7 @@ class GuardedRobots:
             double = {"dtype": torch.float64, "device": device}
             self.given = torch.zeros((n, 3, joints), **double)
             self.state = torch.full((n, 5, joints), torch.nan, **double)
-            self.report = torch.zeros((n, 4), **double)
-            self.floors = torch.zeros(n, device=device)
+            self.report = torch.zeros((n, 5), **double)
             self.points = torch.zeros((n, 2 * N_POINTS, joints), device=device)
             # Whether anything has changed, and how many evaluations there may be.
             self._call = torch.tensor([1, max_evaluations], dtype=torch.int32, device=device)
@@ -154,7 +153,7 @@ class GuardedRobots:
             frames = torch.empty((n, 2 * len(tables.frames), STATE), device=device)
             balls = torch.empty((n, tables.n_bodies, 4), device=device)
         given = self.given, self._env_index, None, tables, self._root, *pairs
-        outputs = self.state, self.floors, self.points, frames, balls, self.report
+        outputs = self.state, self.points, frames, balls, self.report
         self._arguments = [*given, self._tables, self._call, *outputs]
         self._was_changed: bool | None = None
         self._repeated = None
@@ -179,7 +178,7 @@ class GuardedRobots:
             self._call[1] = max(_LEAST_EVALUATIONS, min(left, self._max_evaluations))
         began = time.perf_counter()
         self._launch(scene)
-        taken = (time.perf_counter() - began) / max(1.0, float(self.report[0, 3]))
+        taken = (time.perf_counter() - began) / max(1.0, float(self.report[0, 4]))
         self._slowest = max(taken, _FORGET * self._slowest)
 
 
