@@ -91,6 +91,15 @@ class Timing:
 
 
 @wp.struct
+class Scratch:
+    """What checks of a robot write."""
+
+    points: wp.array2d[wp.float32]  # (2 N_POINTS, n_joints) control points of two curves
+    frames: wp.array[MovingFrame]
+    balls: wp.array[wp.vec4]
+
+
+@wp.struct
 class Guarded:
     """A robot in its env, with what its checks read and write."""
 
@@ -98,9 +107,7 @@ class Guarded:
     scene: Scene
     env: int
     root: MovingFrame
-    points: wp.array2d[wp.float32]  # (2 N_POINTS, n_joints) control points of two curves
-    frames: wp.array[MovingFrame]
-    balls: wp.array[wp.vec4]
+    scratch: Scratch
     body_pairs: wp.array[BodyPair]  # for self-collision
     left_out: wp.array[wp.vec2i]  # pairs of spheres that are not checked
 
@@ -230,7 +237,9 @@ def latest(timing: Timing, s: float) -> float:
 @wp.func
 def piece_of(guarded: Guarded, first: int, rules: GuardRules) -> Segment:
     """A piece of degree 2 by its first control point."""
-    return Segment(guarded.robot, guarded.points, first, 2, guarded.frames, rules.errors)
+    return Segment(
+        guarded.robot, guarded.scratch.points, first, 2, guarded.scratch.frames, rules.errors
+    )
 
 
 @compiled_once
@@ -270,7 +279,7 @@ def proof_of(
         # fmt: off
         found = open_parts(
             segment, interval, guarded.scene, guarded.env, guarded.body_pairs, guarded.left_out,
-            bodies, pairs, guarded.balls,
+            bodies, pairs, guarded.scratch.balls,
         )
         # fmt: on
         is_open = found.bodies != NONE or found.pairs != NONE
@@ -323,7 +332,7 @@ def step_proof(
 def kept_floor(guarded: Guarded, joints: Joints, rules: GuardRules) -> float:
     """The largest floor with which braking at once is proven free; 0 if it is with none."""
     first = N_POINTS + BRAKING
-    write_braking(guarded.points, first, joints.q, joints.v, rules)
+    write_braking(guarded.scratch.points, first, joints.q, joints.v, rules)
     stops = stopping_time(joints.v, rules)
     floor = rules.tolerance
     while floor >= rules.least:
@@ -340,7 +349,7 @@ def higher_floor(guarded: Guarded, joints: Joints, rules: GuardRules, floor: flo
     if floor >= rules.tolerance:
         return floor
     first = N_POINTS + BRAKING
-    write_braking(guarded.points, first, joints.q, joints.v, rules)
+    write_braking(guarded.scratch.points, first, joints.q, joints.v, rules)
     late = float(rules.dt + rules.latency)
     timing = Timing(late, float(stopping_time(joints.v, rules)), float(rules.latency), rules.speed)
     higher = wp.min(2.0 * floor, rules.tolerance)
@@ -399,7 +408,7 @@ def choose(guarded: Guarded, joints: Joints, rules: GuardRules, floor: float) ->
     for attempt in range(N_SHARES):
         first = wp.where(attempt == 0, 0, N_POINTS)
         refusal = int(BEYOND_LIMITS)
-        if write_step(guarded.points, first, share, joints, rules):
+        if write_step(guarded.scratch.points, first, share, joints, rules):
             stops = stopping_time(joints.next_v, rules)
             used = step_proof(guarded, rules, first, stops, floor, most)
             if used >= 0:
@@ -508,19 +517,16 @@ def guard_step(
 ):
     """One thread per env.
 
-    Reports the floor, before and after [m] (0: no braking is proven), the share passed on, the time
-    to rest [s], why not all was passed on, and evaluations.
+    Reports the floor, before and after [m], 0 where no braking is proven; the share passed on, the
+    time to rest [s], why not all was passed on, and evaluations.
     """
     row, column = wp.tid()
     row += launch_offset[0] + column
     env = env_of_row(env_index, row)
-    # fmt: off
     joints = Joints(state[row, 0], state[row, 1], state[row, 2], state[row, 3], state[row, 4])
-    guarded = Guarded(
-        robot_in_env(robot, env), scene, env, root_at(base, row, 0), points[row], frames[row],
-        balls[row], body_pairs, left_out,
-    )
-    # fmt: on
+    root = root_at(base, row, 0)
+    scratch = Scratch(points[row], frames[row], balls[row])
+    guarded = Guarded(robot_in_env(robot, env), scene, env, root, scratch, body_pairs, left_out)
     floor = float(report[row, 0])
     rules.max_evaluations = call[1]
     choice = Choice(ZERO, NOT_FINITE, call[1])
