@@ -497,7 +497,6 @@ def are_finite(first: wp.array[wp.float64], second: wp.array[wp.float64], count:
 @wp.kernel(**resident_warps(16, block=32))
 def guard_step(
     # operands
-    given: wp.array3d[wp.float64],  # (n_envs, 3, n_joints) measured values, velocities, command
     env_index: wp.array[wp.int32],  # (n_envs,) or empty
     scene: Scene,
     robot: Robot,
@@ -509,7 +508,8 @@ def guard_step(
     call: wp.array[wp.int32],  # (2,) whether to prove the brakings again, and evaluations at most
     launch_offset: wp.vec2i,  # of this launch in the envs
     # outputs
-    state: wp.array3d[wp.float64],  # (n_envs, 5, n_joints) as in `Joints`; q, v before and after
+    # (n_envs, 8, n_joints) measured values, velocities, command; `Joints`, q, v before and after
+    state: wp.array3d[wp.float64],
     points: wp.array3d[wp.float32],  # (n_envs, 2 N_POINTS, n_joints) first what was asked for
     frames: wp.array2d[MovingFrame],  # (n_envs, 2 n_frames) scratch
     balls: wp.array2d[wp.vec4],  # (n_envs, n_bodies) scratch
@@ -523,16 +523,16 @@ def guard_step(
     row, column = wp.tid()
     row += launch_offset[0] + column
     env = env_of_row(env_index, row)
-    joints = Joints(state[row, 0], state[row, 1], state[row, 2], state[row, 3], state[row, 4])
+    joints = Joints(state[row, 3], state[row, 4], state[row, 5], state[row, 6], state[row, 7])
     root = root_at(base, row, 0)
     scratch = Scratch(points[row], frames[row], balls[row])
     guarded = Guarded(robot_in_env(robot, env), scene, env, root, scratch, body_pairs, left_out)
     floor = float(report[row, 0])
     rules.max_evaluations = call[1]
     choice = Choice(ZERO, NOT_FINITE, call[1])
-    command = given[row, 2]
-    if are_finite(given[row, 0], given[row, 1], rules.n_joints) and is_env(scene, env):
-        if not follow(joints, given[row], rules):
+    command = state[row, 2]
+    if are_finite(state[row, 0], state[row, 1], rules.n_joints) and is_env(scene, env):
+        if not follow(joints, state[row], rules):
             floor = 0.0
         if are_finite(command, command, rules.n_joints):
             write_asked(joints, command, rules)

@@ -14,6 +14,7 @@ from warp_collision.kernels.body_check import (
     Interval,
     body_in_motion,
     check_obstacle,
+    interval_around,
 )
 from warp_collision.kernels.box_blocks import lowest_bit
 from warp_collision.kernels.compiling import OPTIONS
@@ -165,7 +166,7 @@ def segment_in_lane(motions: Motions, lane: int, index: int) -> Segment:
     row = row_of(motions, index)
     states = wp.array(ptr=motions.lanes.poses, shape=(8, robot.n_frames), dtype=MovingFrame)
     first = index - row * (motions.joints.shape[1] - 1)
-    return Segment(robot, motions.joints[row], first, 1, states[lane])
+    return Segment(robot, motions.joints[row], first, 1, states[lane], wp.uint64(0))
 
 
 @wp.func
@@ -188,7 +189,7 @@ def interval_of(motions: Motions, part: Part) -> Interval:
     kept = motions.tolerance[wp.min(row_of(motions, part.index), motions.tolerance.shape[0] - 1)]
     slack = slacks[part.index - motions.first]
     half = 0.5 / float(1 << part.level)
-    return Interval(half, 0.0, slack, DISTANCE_ROUNDING, kept, middle_of_part(part))
+    return interval_around(middle_of_part(part), half, slack, DISTANCE_ROUNDING, kept)
 
 
 @wp.func

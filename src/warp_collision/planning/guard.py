@@ -285,7 +285,7 @@ class MotionGuard:
 
     def _tensors(self, joints: Tensor) -> GuardedStep:
         robots = self._robots
-        passed = robots.state[:, :2].to(joints.dtype, copy=True)
+        passed = robots.state.to(joints.dtype, copy=True)
         floor, share, rest, cause, _ = robots.report.clone().unbind(1)
         values = share, rest, floor == 0.0, floor, cause
         if self._is_one:
@@ -295,7 +295,7 @@ class MotionGuard:
 
     def _numbers(self, joints: Any) -> GuardedStep:
         robots = self._robots
-        passed = robots.state[0, :2].cpu().numpy().copy()
+        passed = robots.state[0].cpu().numpy().copy()
         q, v = passed if isinstance(joints, np.ndarray) else passed.tolist()
         floor, share, rest, cause, _ = robots.report[0].tolist()
         points = robots.points.clone() if cause != kernels.PASSED or floor == 0.0 else None

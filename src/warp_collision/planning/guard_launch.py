@@ -12,13 +12,13 @@ from torch import Tensor
 from warp_collision.devices import CPU, is_capturing
 from warp_collision.kernels.guard import N_POINTS, guard_step
 from warp_collision.launching.launch import RepeatedLaunch, launch
-from warp_collision.launching.recorded_launch import SceneTables, new_token
+from warp_collision.launching.recorded_launch import new_token
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
 from warp_collision.robot.checks.joint_path import robot_tables
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.robot.model.base_pose import root_frames
 from warp_collision.robot.model.sphere_layout import STATE
-from warp_collision.world.acceleration import with_acceleration
+from warp_collision.world.scene import Scene
 
 # Robots that one CPU thread steps sooner than several.
 _FEW = 16
@@ -27,7 +27,7 @@ _LEAST_EVALUATIONS = 8
 # How fast the slowest known evaluation is forgotten.
 _FORGET = 0.999
 # Index of the scene in the arguments of the kernel.
-_SCENE = 2
+_SCENE = 1
 
 
 class GuardTables(NamedTuple):
@@ -90,7 +90,7 @@ class GuardedRobots:
 
     Attributes:
         given: (n, 3, n_joints) float64, measured joint values and velocities, and commands.
-        state: (n, 5, n_joints) float64; first joint values and velocities that were passed on.
+        state: (n, 2, n_joints) float64, joint values and velocities that were passed on.
         points: (n, 2 N_POINTS, n_joints) float32, control points: of what was asked for and the
             braking after it, and at the end of the braking that was proven again.
         report: (n, 5) float64: clearance that is kept at rest [m], 0 where no braking is proven;
@@ -112,8 +112,8 @@ class GuardedRobots:
         n = self.n_robots = 1 if env_index is None else len(env_index)
         with torch.inference_mode(False):
             double = {"dtype": torch.float64, "device": device}
-            self.given = torch.zeros((n, 3, joints), **double)
-            self.state = torch.full((n, 5, joints), torch.nan, **double)
+            self._state = torch.full((n, 8, joints), torch.nan, **double)
+            self.given, self.state = self._state[:, :3], self._state[:, 3:5]
             self.report = torch.zeros((n, 5), **double)
             self.points = torch.zeros((n, 2 * N_POINTS, joints), device=device)
             # Whether anything has changed, and how many evaluations there may be.
@@ -152,8 +152,8 @@ class GuardedRobots:
         with torch.inference_mode(False):
             frames = torch.empty((n, 2 * len(tables.frames), STATE), device=device)
             balls = torch.empty((n, tables.n_bodies, 4), device=device)
-        given = self.given, self._env_index, None, tables, self._root, *pairs
-        outputs = self.state, self.points, frames, balls, self.report
+        given = self._env_index, None, tables, self._root, *pairs
+        outputs = self._state, self.points, frames, balls, self.report
         self._arguments = [*given, self._tables, self._call, *outputs]
         self._was_changed: bool | None = None
         self._repeated = None
@@ -161,17 +161,17 @@ class GuardedRobots:
             fixed = list(self._arguments)
             self._repeated = RepeatedLaunch(guard_step, (n, 1), fixed, (_SCENE,))
 
-    def _launch(self, scene: SceneTables) -> None:
+    def _launch(self, scene: Scene) -> None:
         n = self.n_robots
-        scene = with_acceleration(scene, guard_step, n)
+        tables = scene.completed(guard_step, n)
         if self._repeated is not None:
-            self._repeated(scene)
+            self._repeated(tables)
             return
         arguments = list(self._arguments)
-        arguments[_SCENE] = scene
+        arguments[_SCENE] = tables
         launch(guard_step, (n, 1), *arguments, device=self.given.device, items=1024 * n)
 
-    def _launch_within(self, scene: SceneTables, seconds: float) -> None:
+    def _launch_within(self, scene: Scene, seconds: float) -> None:
         """Leaves as many evaluations as the slowest ones so far would allow in a time."""
         if self._slowest > 0.0:
             left = int(seconds / self._slowest)
