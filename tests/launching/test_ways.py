@@ -61,7 +61,7 @@ def calls() -> dict[str, Callable[[], Any]]:
     [
         ("sphere_cost", 32, 11),
         ("in_collision", 29, 12),
-        ("joint_path_in_collision", 60, 22),
+        ("joint_path_in_collision", 62, 22),
         ("RobotChecker", 32, 14),
         ("add", 134, 22),
     ],

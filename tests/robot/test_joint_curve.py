@@ -128,8 +128,9 @@ def test_no_free_piece_has_a_sample_that_touches(robots, pieces, device):
         ).cpu()
         s = torch.rand(batch, 3, 8, generator=generator, dtype=torch.float64)
         at = curve.at((s + torch.arange(3)[:, None]).flatten(1)).view(batch, 3, 8, -1)
-        smallest = joint_paths.clearance(robot(at[free].flatten(0, 1)), boxes)
-        assert smallest.min().item() > 0.0
+        if free.any():  # in some scenes a box is where the robot always is
+            smallest = joint_paths.clearance(robot(at[free].flatten(0, 1)), boxes)
+            assert smallest.min().item() > 0.0
         n_free += int(free.sum())
     assert 0.1 * pieces < n_free < pieces
 
