@@ -19,6 +19,7 @@ BENCHMARKS = {
     "lanes": "configurations and motions in lanes of vector instructions, and without",
     "label": "labels of many paths in many worlds, against a plain loop",
     "plan": "planning problems, solved and judged",
+    "motors": "what becomes of proven paths before motors move them, judged",
     "sensed-plan": "planning problems among what cameras see, judged",
     "robots": "robots of other packages: their spheres against their meshes",
     "registers": "what kernels take of an sm_90 GPU, without one",

@@ -21,7 +21,7 @@ from warp_collision.cli.terminal import Progress, align, for_json, print_text
 from warp_collision.labeling import PathFiles, PathLabeler, PathRow
 from warp_collision.labeling.columns import arrow_table
 from warp_collision.labeling.parts import batches
-from warp_collision.labeling.path_row import checked_path
+from warp_collision.labeling.path_row import checked_waypoints
 from warp_collision.messages import escaped
 from warp_collision.robot import CollisionReport
 from warp_collision.robot.checks.robot_scene import RobotScene
@@ -112,7 +112,7 @@ def _beyond(row: PathRow, scene: RobotScene | None) -> tuple[bool, bool]:
     if scene is None or row.error is not None:
         return False, False
     try:
-        joints = torch.from_numpy(checked_path(row.path, scene.robot.n_joints))
+        joints = torch.from_numpy(checked_waypoints(row.path, scene.robot.n_joints))
     except ValueError:  # which the labeler tells
         return False, False
     low, high = scene.robot.joint_limits.unbind(-1)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from warp_collision import MeshWorld, RobotSpheres
     from warp_collision.labeling import PathFiles
-    from warp_collision.robot import SelfCollisionPairs
+    from warp_collision.robot import JointCurve, SelfCollisionPairs
     from warp_collision.robot.checks.robot_scene import RobotScene
 
 FREE, COLLISION, BAD_INPUT, INTERNAL_ERROR = 0, 1, 2, 3  # exit statuses
@@ -303,11 +303,16 @@ def _take_unknown(world: MeshWorld, unknown: Any) -> None:
             world.add(f"{name}{UNSEEN}", grid.unseen, obstacle.pose, **state)
 
 
-def load_joints(options: argparse.Namespace, path: Path) -> torch.Tensor:
-    """Joint values (batch, horizon, n_joints) of the robot from a file."""
+def load_joints(options: argparse.Namespace, path: Path) -> torch.Tensor | JointCurve:
+    """Joint values (batch, horizon, n_joints) of a file, or the curve of a trajectory."""
     from warp_collision import io
+    from warp_collision.formats.files import existing_file
+    from warp_collision.io.trajectories import is_trajectory
+    from warp_collision.robot import load_trajectory
 
     names = load_joint_names(options)
+    if is_trajectory(existing_file(path)):
+        return load_trajectory(path, names)
     return io.load_joints(path, len(names), joint_names=names)
 
 

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warp_collision.cli import common
+from warp_collision.cli import common, plan_timed
 from warp_collision.cli.terminal import print_json, print_text
 from warp_collision.messages import escaped
 
@@ -23,6 +23,8 @@ SUMMARY = "plan a robot's path among the obstacles in a file, certified free"
 DESCRIPTION = """\
 Plans a joint path for a robot from a start to a goal, proves the robot's
 spheres free of obstacles and of each other on all of the motion, and writes it.
+With --timed it becomes a curve in time, within limits of the motors, and the
+curve is proven.
 """
 
 EPILOG = """\
@@ -40,6 +42,11 @@ relative to each other), has_preferred_clearance (whether that is what
 --clearance wanted), margin (of the proof), length, iterations. With
 --until first the clearances are NaN: `warp-collision check` computes them.
 Files that exist are overwritten, and the report says so.
+
+With --timed the file is .npz, .csv, or .json in the layout of
+trajectory_msgs/JointTrajectory: times, joint values, velocities and
+accelerations of points. Between them a controller that interpolates quintics
+moves on the curve that was proven; `check` and `label` prove it as such.
 
 exit status:
   0 free, 1 no free path was found, 2 wrong usage or input, such as a start in
@@ -97,6 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of the random numbers (default 0)"
     )
+    plan_timed.add_timed(parser.add_argument_group("trajectories"))
     common.add_world_options(parser)
     common.add_robot_options(parser.add_argument_group("robots"))
 
@@ -104,6 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     start, goal = (_values(name, getattr(options, name)) for name in ("start", "goal"))
+    plan_timed.check_options(options)
     files = common.OutputFiles(output=options.output, picture=options.picture)
     device = common.start(options.device)
     import torch
@@ -121,6 +130,7 @@ def run(options: argparse.Namespace) -> int:
                 f"got {len(values)}"
             )
     scene = common.load_scene(options, device)
+    limits = plan_timed.limits_of(options, scene) if options.timed else {}
     with show_progress("planning (compiles the kernels the first time)"):
         found = optimize_paths(
             torch.tensor([start], device=device),
@@ -135,17 +145,25 @@ def run(options: argparse.Namespace) -> int:
             generator=torch.Generator().manual_seed(options.seed),
             **scene.placed,
         )
-    is_free = bool(found.free.item())
+    is_free, trajectory = bool(found.free.item()), None
+    if is_free and options.timed:
+        with show_progress("timing"):
+            trajectory = plan_timed.Trajectory.of(options, scene, found, limits)
+        is_free = trajectory.is_free
     if is_free:
-        _save(options.output, scene, found)
+        _save(options.output, scene, found, trajectory)
         files.add(options.output)
         if options.draws and _draw(options, scene, found):
             files.add(options.picture)
     left_out = uncovered(scene.robot)
     if options.json:
-        print_json({**_summary(options, scene, found, left_out), **files.summary()})
+        told = {} if trajectory is None else {"trajectory": trajectory.summary()}
+        summary = _summary(options, scene, found, left_out)
+        print_json({**summary, **told, **files.summary()})
     else:
-        print_text("\n".join([*_report(options, scene, found, left_out), *files.lines()]))
+        told = [] if trajectory is None else trajectory.lines()
+        lines = [*_report(options, scene, found, left_out), *told, *files.lines()]
+        print_text("\n".join(lines))
     return common.FREE if is_free else common.COLLISION
 
 
@@ -160,9 +178,15 @@ def _values(name: str, words: list[str]) -> list[float]:
     return values
 
 
-def _save(path: Path, scene: RobotScene, found: PlannedPaths) -> None:
+def _save(
+    path: Path, scene: RobotScene, found: PlannedPaths, trajectory: plan_timed.Trajectory | None
+) -> None:
     import numpy as np
 
+    if trajectory is not None:
+        planned = {"waypoints": found.joints[0].cpu().numpy(), "margin": found.margin.item()}
+        trajectory.save(path, scene, planned)
+        return
     with path.open("wb") as file:  # as it is: by name alone NumPy adds an ending
         np.savez(
             file,

@@ -14,6 +14,7 @@ from warp_collision.cli.terminal import align
 from warp_collision.messages import escaped
 from warp_collision.robot import (
     CollisionReport,
+    JointCurve,
     JointPathClearance,
     RobotSpheres,
     joint_path_clearance,
@@ -34,7 +35,7 @@ class RobotCheck(NamedTuple):
 
     Attributes:
         scene: the robot and the obstacles.
-        joints: (batch, horizon, n_joints).
+        joints: (batch, horizon, n_joints); of a curve at the ends of its pieces.
         tolerance: [m] of the motion.
         contacts: at waypoints.
         blocked: (batch, horizon - 1) bool, motions that are not proven free, contacts at all joint
@@ -200,19 +201,23 @@ def beyond_turn(joints: Tensor, robot: RobotSpheres) -> BeyondTurn:
     return BeyondTurn(counts, largest)
 
 
-def check_robot(scene: RobotScene, joints: Tensor, tolerance: float = 1e-3) -> RobotCheck:
-    """Checks joint values (batch, horizon, n_joints)."""
+def check_robot(
+    scene: RobotScene, joints: Tensor | JointCurve, tolerance: float = 1e-3
+) -> RobotCheck:
+    """Checks joint values (batch, horizon, n_joints), or curves, whose pieces are the motions."""
     robot, world = scene.robot, scene.world
-    path = joints.to(world.device)
+    is_curve = isinstance(joints, JointCurve)
+    path = joints.knots(world.device) if is_curve else joints.to(world.device)
     report = robot.report(path, world, **scene.placed)
     options: dict[str, Any] = {
         "tolerance": tolerance,
         **scene_text.without_constant_contacts(scene, report).placed,
     }
     # One configuration alone makes no motion, and is no path.
-    motions, n_motions = path.expand(-1, max(2, path.shape[1]), -1), path.shape[1] - 1
+    n_motions = path.shape[1] - 1
+    motions = joints if is_curve else path.expand(-1, max(2, path.shape[1]), -1)
     blocked = joint_path_in_collision(motions, robot, world, **options)[:, :n_motions].cpu()
-    only_unseen = _without_unseen(motions, scene, options)[:, :n_motions] & blocked
+    only_unseen = _without_unseen(motions, scene, options)[..., :n_motions] & blocked
     resting = [link for link in robot.layout.names if robot.layout.frame_of.get(link) == 0]
     still = [(link, name) for link in resting for name in world.names()]
     ignored = {**options, "ignore": [*options["ignore"], *still]}
@@ -242,14 +247,16 @@ def _resting_links(
     return tuple(rows)
 
 
-def _without_unseen(motions: Tensor, scene: RobotScene, options: dict[str, Any]) -> Tensor:
+def _without_unseen(
+    motions: Tensor | JointCurve, scene: RobotScene, options: dict[str, Any]
+) -> Tensor:
     """Which motions are proven free, if there is nothing where no camera saw."""
     world = scene.world
     is_on = world.enabled[0].tolist()
     names = [name for name, on in zip(world.names(), is_on, strict=False) if on]
     unseen = [name for name in names if name.endswith(common.UNSEEN)]
     if not unseen:
-        return torch.zeros(motions.shape[0], motions.shape[1] - 1, dtype=torch.bool)
+        return torch.zeros((1, 1), dtype=torch.bool)
     for name in unseen:
         world.enable(name, False)
     free = ~joint_path_in_collision(motions, scene.robot, world, **options)

@@ -59,6 +59,8 @@ def add_seen(parser: argparse.ArgumentParser) -> None:
 
 def load_seen(options: argparse.Namespace, device: torch.device) -> Seen:
     """What a command shows, of the options of `add_seen`."""
+    from warp_collision.robot import JointCurve
+
     if options.robot is None:
         if options.paths is not None:
             raise ValueError("PATHS are joint values of a robot: they need --robot URDF")
@@ -70,6 +72,11 @@ def load_seen(options: argparse.Namespace, device: torch.device) -> Seen:
         if path is not None and (path.is_dir() or path.suffix.lower() in _DATA_SETS):
             raise ValueError(f"--row must name a row of data sets, got {escaped(str(path))} alone")
     joints = None if options.paths is None else common.load_joints(options, options.paths)
+    if isinstance(joints, JointCurve):
+        raise ValueError(
+            f"{escaped(str(options.paths))}: PATHS must be waypoints, got a trajectory; "
+            "`warp-collision check` takes it"
+        )
     scene = common.load_scene(options, device)
     return Seen(scene.world, scene.robot, joints, scene.placed)
 

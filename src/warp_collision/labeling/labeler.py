@@ -11,12 +11,17 @@ import torch
 
 from warp_collision import validate
 from warp_collision.labeling.columns import arrow_table, is_arrow, rows_of
-from warp_collision.labeling.path_row import PathRow, checked_path, checked_pose
+from warp_collision.labeling.path_row import (
+    PathRow,
+    checked_curve,
+    checked_path,
+    checked_pose,
+)
 from warp_collision.labeling.robot_paths import JointPaths, Labels, PathChecks
 from warp_collision.labeling.sphere_paths import label_sphere_paths
 from warp_collision.labeling.world_cache import Pack, WorldCache, WorldKey
 from warp_collision.messages import known_names, one_line
-from warp_collision.robot import RobotSpheres
+from warp_collision.robot import JointCurve, RobotSpheres
 
 # Every label, with what a row has that could not be labelled.
 _MISSING: dict[str, Any] = {
@@ -211,11 +216,12 @@ class PathLabeler:
                     errors[index] = error
             packed = sorted((item for key in pack.envs for item in ready[key]), key=lambda i: i[0])
             envs = {index: env for key, env in pack.envs.items() for index, _ in ready[key]}
-            for name in dict.fromkeys(row.robot for _, row in packed):
-                chosen = [(index, row) for index, row in packed if row.robot == name]
+            kinds = [(row.robot, _degree(rows[index])) for index, row in packed]
+            for kind in dict.fromkeys(kinds):
+                chosen = [one for one, own in zip(packed, kinds, strict=True) if own == kind]
                 indices = [index for index, _ in chosen]
                 found = self._label(
-                    [row for _, row in chosen], [envs[index] for index in indices], name, pack
+                    [row for _, row in chosen], [envs[index] for index in indices], *kind, pack
                 )
                 for label, values in columns.items():
                     values[indices] = found[label]
@@ -238,14 +244,20 @@ class PathLabeler:
         """The world of a row, and the row with valid arrays."""
         assert self._cache is not None
         robot = self._robot(row.robot)
-        path = checked_path(row.path, None if robot is None else robot.n_joints)
+        checked = checked_curve if isinstance(row.path, JointCurve) else checked_path
+        path = checked(row.path, None if robot is None else robot.n_joints)
         base = self._base if row.base_pose is None else checked_pose(row.base_pose)
         return self._cache.key(row.world, row.env), row._replace(path=path, base_pose=base)
 
     def _label(
-        self, rows: Sequence[PathRow], envs: Sequence[int], name: str | None, pack: Pack
+        self,
+        rows: Sequence[PathRow],
+        envs: Sequence[int],
+        name: str | None,
+        degree: int,
+        pack: Pack,
     ) -> Labels:
-        """Labels of valid rows of one robot."""
+        """Labels of valid rows of one robot, whose segments have one degree."""
         outputs = (*self.outputs, "clearance") if self._min_clearance > 0.0 else self.outputs
         paths, robot = [row.path for row in rows], self._robot(name)
         if robot is None:
@@ -254,8 +266,13 @@ class PathLabeler:
             bases = None
             if any(row.base_pose is not None for row in rows):
                 bases = [_IDENTITY if row.base_pose is None else row.base_pose for row in rows]
-            joint_paths = JointPaths(paths, robot, pack.world, self._checks, envs, bases)
+            joint_paths = JointPaths(paths, robot, pack.world, self._checks, envs, bases, degree)
             labels = joint_paths.labels(outputs)
         if self._min_clearance > 0.0:
             labels["free"] &= labels["clearance"] >= self._min_clearance
         return labels
+
+
+def _degree(row: PathRow) -> int:
+    """Of the segments of a path."""
+    return row.path.degree if isinstance(row.path, JointCurve) else 1

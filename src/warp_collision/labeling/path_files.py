@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from warp_collision.extras import require_extra
+from warp_collision.io.trajectories import is_trajectory
 from warp_collision.labeling.columns import PATH_NAMES, ROLES, open_parquet, rows_of
 from warp_collision.labeling.hdf5_paths import count_hdf5, read_hdf5
 from warp_collision.labeling.lerobot import is_lerobot, lerobot_names, read_episodes
@@ -25,9 +26,11 @@ from warp_collision.labeling.places import (
     split_pattern,
 )
 from warp_collision.messages import escaped, one_line, short_repr
+from warp_collision.robot import load_trajectory
 
-ARRAYS, TABLES, HDF5 = (".npy", ".npz", ".csv"), (".parquet",), (".h5", ".hdf5")
+ARRAYS, TABLES, HDF5 = (".npy", ".npz", ".csv", ".json"), (".parquet",), (".h5", ".hdf5")
 ENDINGS = (*ARRAYS, *TABLES, *HDF5)
+_SCANNED = tuple(ending for ending in ENDINGS if ending != ".json")  # in folders
 _BATCH = 256  # rows that are read at a time
 _MOST_PIECES = 16  # of a row group
 
@@ -52,7 +55,9 @@ class PathFiles:
     """Rows of files and folders of paths, which are read in slices.
 
     - `.npy`, `.npz` and `.csv` as `warp_collision.io.load_joints` and `load_spheres` read them: a
-      path, or a batch of paths of the same length.
+      path, or a batch of paths of the same length. Those with times, and `.json`, are trajectories
+      of a robot as `warp_collision.robot.load_trajectory` reads them: a curve, which is labelled as
+      it is.
     - `.parquet`: a row for each path, see `PathLabeler`.
     - `.h5`, `.hdf5`: an array of paths under one of the names of that column, or the layout of
       MPiNets: `hybrid_solutions` or `global_solutions` with a world of cuboids and cylinders for
@@ -137,7 +142,9 @@ class PathFiles:
                 return [groups.row_group(index).num_rows for index in range(groups.num_row_groups)]
             if kind == "hdf5":
                 return [count_hdf5(file, self._columns.get("path"))]
-            return [1 if file.lower().endswith(".csv") else len(self._array(Path(file)))]
+            if file.lower().endswith((".csv", ".json")) or self._is_trajectory(Path(file)):
+                return [1]
+            return [len(self._array(Path(file)))]
         except (OSError, ValueError, ImportError):
             return None
 
@@ -245,6 +252,10 @@ class PathFiles:
             found.append((self._name_of[file], *known))
         return found
 
+    def _is_trajectory(self, path: Path) -> bool:
+        """Whether a file is a trajectory of a robot: one row, a curve."""
+        return self._names is not None and is_trajectory(path)
+
     def _array(self, path: Path) -> np.ndarray:
         """The paths (n, horizon, ...) of a file of NumPy or CSV."""
         from warp_collision.io.arrays import read_joints, read_spheres
@@ -256,6 +267,8 @@ class PathFiles:
         return array.reshape((1,) * (3 - array.ndim) + array.shape)
 
     def _read_array(self, part: FileSlice) -> Iterator[PathRow]:
+        if self._is_trajectory(Path(part.file)):
+            return iter([PathRow(load_trajectory(part.file, self._names))])
         return (PathRow(path) for path in self._array(Path(part.file))[part.begin : part.end])
 
     def _read_table(self, part: FileSlice) -> Iterator[PathRow]:
@@ -287,13 +300,15 @@ def _files(where: Path | str) -> list[tuple[str, str, str]]:
         return [
             (str(joined(folder, name)), "lerobot", name) for name in lerobot_names(where, names)
         ]
+    # Files of facts beside paths end in .json, too: a pattern must ask for them.
+    endings = ENDINGS if pattern.lower().endswith(".json") else _SCANNED
     found = [
         (str(joined(folder, name)), _kind(joined(folder, name)), name)
         for name in names
-        if name.lower().endswith(ENDINGS) and matches(name, pattern)
+        if name.lower().endswith(endings) and matches(name, pattern)
     ]
     if not found:
-        rule = f"files that end in {', '.join(ENDINGS)}"
+        rule = f"files that end in {', '.join(endings)}"
         if split is not None:
             raise FileNotFoundError(f"{escaped(str(where))}: must match {rule}, matches none")
         if names or (isinstance(where, Path) and where.is_dir()):

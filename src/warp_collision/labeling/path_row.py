@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from warp_collision.devices import CPU
 from warp_collision.messages import short_repr
+from warp_collision.robot import JointCurve
 
 _MOST = 1e6  # of a coordinate [m] or a joint value [rad, prismatic: m]
 
@@ -16,7 +18,8 @@ class PathRow(NamedTuple):
 
     Attributes:
         path: (horizon, n_joints) joint values [rad, prismatic: m], or (horizon, n_spheres, 4)
-            spheres x, y, z, radius [m]; of any horizon from 1 on. None where there is none.
+            spheres x, y, z, radius [m]; of any horizon from 1 on. Or a `JointCurve` of one curve,
+            whose ends of pieces count as waypoints. None where there is none.
         world: a name among the worlds of the labeler, the path of a world file, a mapping as
             `warp_collision.io.load_world_mapping` takes it, or such a mapping as JSON; None for the
             labeler's only world.
@@ -42,6 +45,30 @@ class PathRow(NamedTuple):
     robot: str | None = None
     error: str | None = None
     source: tuple[str, int] | None = None
+
+
+def checked_curve(curve: JointCurve, width: int | None) -> np.ndarray:
+    """The control points (pieces * degree + 1, n_joints) float32 of one curve of a robot.
+
+    Raises:
+        ValueError: paths are spheres, a batch of curves, another number of joints, or a jump.
+    """
+    if width is None:
+        raise ValueError("path must be spheres without a robot, got a curve of joints")
+    if len(curve) != 1 or curve.n_joints != width:
+        raise ValueError(f"path must be one curve of {width} joints, got {curve!r}")
+    return checked_path(curve.points(CPU).detach()[0].numpy(), width)
+
+
+def checked_waypoints(path: Any, n_joints: int) -> np.ndarray:
+    """Joint values (horizon, n_joints) float32 at waypoints, of a curve at the ends of its pieces.
+
+    Raises:
+        ValueError: as `checked_path` and `checked_curve`.
+    """
+    if isinstance(path, JointCurve):
+        return checked_curve(path, n_joints)[:: path.degree]
+    return checked_path(path, n_joints)
 
 
 def checked_path(path: Any, width: int | None) -> np.ndarray:

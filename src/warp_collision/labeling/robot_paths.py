@@ -15,6 +15,7 @@ from torch import Tensor
 
 from warp_collision.devices import is_gpu
 from warp_collision.robot import (
+    JointCurve,
     JointPathClearance,
     RobotSpheres,
     SelfCollisionPairs,
@@ -57,16 +58,18 @@ class PathChecks(NamedTuple):
 class JointPaths:
     """Paths of a robot to be labelled.
 
-    They are looked at as segments (n, 2, n_joints), path after path; a single waypoint is a segment
-    at rest.
+    They are looked at as segments (n, degree + 1, n_joints), path after path; a single waypoint is
+    a segment at rest.
 
     Args:
-        paths: (horizon, n_joints) float32 each, finite.
+        paths: (horizon, n_joints) float32 each, finite; control points (segments * degree + 1,
+            n_joints) of curves.
         robot: the robot.
         world: the obstacles.
         checks: the options.
         envs: the env of each path.
         bases: (7,) of the root link, one for each path; the origin if None.
+        degree: of the segments.
     """
 
     def __init__(
@@ -77,11 +80,14 @@ class JointPaths:
         checks: PathChecks,
         envs: Sequence[int],
         bases: Sequence[np.ndarray] | None,
+        degree: int = 1,
     ):
         self._paths, self._robot, self._world, self._checks = paths, robot, world, checks
-        device = world.device
+        device, self._degree = world.device, degree
         pairs = [
-            np.stack((path[:-1], path[1:]), 1) if len(path) > 1 else path[None].repeat(2, 1)
+            np.stack([path[k : len(path) - degree + k : degree] for k in range(degree + 1)], 1)
+            if len(path) > 1
+            else path[None].repeat(2, 1)
             for path in paths
         ]
         counts = [*map(len, pairs)]
@@ -118,11 +124,18 @@ class JointPaths:
         base = None if self._bases is None else self._bases[rows]
         return {"env_index": self._envs[rows], "base_pose": base}
 
+    def _motions(self, segments: Tensor, parts: int = 1) -> Tensor | JointCurve:
+        """Segments (n, degree + 1, n_joints) as motions of a check, each cut into equal parts."""
+        if self._degree == 1:
+            return segments if parts == 1 else cut(segments, parts).joints
+        curve = curve_of(segments, self._degree)
+        return curve if parts == 1 else curve.split(parts)
+
     def _of_segments(self, ask: Callable[..., Any]) -> list[Any]:
         """The answers of a check of paths, a bounded number of segments at a time."""
         return [
             ask(
-                self._segments[piece],
+                self._motions(self._segments[piece]),
                 self._robot,
                 self._world,
                 **self._options,
@@ -139,7 +152,7 @@ class JointPaths:
         rows = np.flatnonzero(np.logical_or.reduceat(blocked, self._begins))
         for piece in _pieces(len(rows), self._most // _PARTS):
             row = rows[piece]
-            fine = cut(self._segments[torch.from_numpy(segment[row])], _PARTS).joints
+            fine = self._motions(self._segments[torch.from_numpy(segment[row])], _PARTS)
             placed = self._placed(torch.from_numpy(row))
             answer = joint_path_in_collision(
                 fine, self._robot, self._world, **self._options, **placed
@@ -197,7 +210,7 @@ class JointPaths:
         """
         tables = self._robot.layout.tables(self._world.device)
         bounds = [
-            run_acceleration_bound(self._segments[piece], tables)
+            run_acceleration_bound(self._segments[piece].contiguous(), tables, self._degree)
             for piece in _pieces(len(self._segments), self._most)
         ]
         bound = torch.cat(bounds)[:, 0].cpu().numpy()
@@ -208,12 +221,13 @@ class JointPaths:
             groups.setdefault((len(path), 2 ** int(exponent) - 1), []).append(row)
         total = np.zeros(len(self._paths), dtype=np.float32)
         for (horizon, substeps), rows in groups.items():
-            most = max(1, self._most // (max(1, horizon - 1) * substeps))
+            most = max(1, self._most // (max(1, horizon - 1) // self._degree * substeps))
             for piece in _pieces(len(rows), most):
                 row = rows[piece]
-                joints = torch.from_numpy(np.stack([self._paths[index] for index in row]))
+                joints: Any = torch.from_numpy(np.stack([self._paths[index] for index in row]))
+                joints = joints.to(self._world.device)
                 cost = joint_path_cost(
-                    joints.to(self._world.device),
+                    joints if self._degree == 1 else curve_of(joints, self._degree),
                     self._robot,
                     self._world,
                     activation_distance=self._checks.activation_distance,
@@ -226,9 +240,10 @@ class JointPaths:
 
     def _at_waypoints(self) -> np.ndarray:
         """Clearance of the robot to the obstacles at each waypoint, an array for each path."""
-        counts = [*map(len, self._paths)]
+        paths = [path[:: self._degree] for path in self._paths]
+        counts = [*map(len, paths)]
         owner = torch.repeat_interleave(torch.tensor(counts))
-        joints = torch.from_numpy(np.concatenate(self._paths)).to(self._world.device)[:, None]
+        joints = torch.from_numpy(np.concatenate(paths)).to(self._world.device)[:, None]
         parts = []
         for piece in _pieces(len(joints), self._most):
             placed = self._placed(owner[piece])
@@ -238,6 +253,13 @@ class JointPaths:
             parts.append(found.clearance.amin((1, 2)))
         values = torch.cat(parts).cpu().numpy()
         return array_of(np.split(values, np.cumsum(counts)[:-1]))
+
+
+def curve_of(points: Tensor, degree: int) -> JointCurve:
+    """Curves with control points (batch, n, n_joints), a second for each piece."""
+    coefficients = points.double().cpu().unfold(1, degree + 1, degree).transpose(2, 3)
+    times = torch.arange(coefficients.shape[1] + 1, dtype=torch.float64)
+    return JointCurve(times.expand(len(points), -1), coefficients)
 
 
 def array_of(values: Sequence[np.ndarray]) -> np.ndarray:

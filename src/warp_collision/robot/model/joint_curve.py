@@ -330,6 +330,22 @@ class JointCurve:
         times = torch.minimum(times, self.times[:, -1:])
         return times, self.at(times)
 
+    def split(self, parts: int) -> JointCurve:
+        """The same curves with each piece cut into equal parts.
+
+        Example:
+            >>> from warp_collision.robot import JointCurve
+            >>> JointCurve.from_waypoints([[0.0], [1.0]]).split(4).times.tolist()
+            [[0.0, 0.25, 0.5, 0.75, 1.0]]
+        """
+        rows = []
+        for times, pieces in zip(self.times.numpy(), self.coefficients.numpy(), strict=True):
+            cut = [_with_pieces(times[i : i + 2], pieces[i : i + 1], parts)
+                   for i in range(len(pieces))]  # fmt: skip
+            knots = np.concatenate([times[:1], *(inner[1:] for inner, _ in cut)])
+            rows.append((knots, np.concatenate([part for _, part in cut])))
+        return JointCurve.from_pieces(rows)
+
     def points(self, device: torch.device) -> Tensor:
         """Control points (batch, pieces * degree + 1, n_joints) float32, pieces sharing their ends.
 
