@@ -242,7 +242,9 @@ def test_files_of_other_kinds(check, folder):
     (folder / "notes.txt").write_text("none")
     status, _, err = check("notes.txt")
     assert status == 2
-    assert "notes.txt: paths must be files that end in .npy, .npz, .csv, .parquet, .h5" in err
+    assert (
+        "notes.txt: paths must be files that end in .npy, .npz, .csv, .json, .parquet, .h5" in err
+    )
     (folder / "nothing").mkdir()
     assert "nothing: must have files that end in" in check("nothing")[2]
 

@@ -51,9 +51,11 @@ class TrajectoryPoints(NamedTuple):
 
 
 def is_trajectory(path: Path) -> bool:
-    """Whether a file has times: a .json, a .csv with a column `time`, an .npz with `times`.
+    """Whether a file is one of a trajectory.
 
-    False too where it cannot be read: its reader has the error.
+    That is a .json, a .csv with a column `time`, or an .npz with `times` and `velocities`: times
+    alone beside waypoints say nothing of how a robot moves between them. False too where it cannot
+    be read: its reader has the error.
     """
     ending = path.suffix.lower()
     if ending == ".csv":
@@ -62,7 +64,7 @@ def is_trajectory(path: Path) -> bool:
     if ending == ".npz":
         try:
             with zipfile.ZipFile(path) as archive:
-                return f"{_RULES[0].name}.npy" in archive.namelist()
+                return {"times.npy", "velocities.npy"} <= {*archive.namelist()}
         except (OSError, zipfile.BadZipFile):
             return False
     return ending == ".json"
