@@ -16,7 +16,7 @@ from warp_collision.devices import CPU
 from warp_collision.kernels import guard as kernels
 from warp_collision.messages import escaped, short_repr
 from warp_collision.planning.guard_launch import GuardedRobots, GuardTables
-from warp_collision.planning.motion_limits import MotionLimits
+from warp_collision.planning.motion_limits import MotionLimits, array_of_joints
 from warp_collision.poses import PoseLike
 from warp_collision.robot import JointCurve, RobotSpheres, SelfCollisionPairs, joint_path_clearance
 from warp_collision.robot.checks.robot_scene import RobotScene
@@ -340,17 +340,7 @@ def _errors(value: Any, robot: RobotSpheres) -> _Array:
                 f"{escaped(', '.join(names), 100)}, got {short_repr(value)}"
             )
         value = [value[joint] for joint in names]
-    if isinstance(value, Tensor):
-        value = value.detach().cpu().numpy()
-    try:
-        array = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"tracking_error must be numbers, got {short_repr(value)}") from None
-    if array.shape not in ((), (len(names),)):
-        raise ValueError(
-            f"tracking_error must be a number or have shape ({len(names)},), got {array.shape}"
-        )
-    array = np.array(np.broadcast_to(array, len(names)))
+    array = array_of_joints("tracking_error", value, len(names))
     if not (np.isfinite(array) & (array >= 0.0)).all():
         raise ValueError(f"tracking_error must be finite and at least 0, got {short_repr(value)}")
     return array

@@ -83,20 +83,23 @@ def _limit(order: int, value: Any, robot: RobotSpheres) -> _Array:
             what = f"no {escaped(missing[0])}" if missing else short_repr(unknown[0])
             raise ValueError(f"{name} must have a value for each joint of the robot, got {what}")
         value = [value[joint] for joint in names]
-    if isinstance(value, Tensor):
-        value = value.detach().cpu().numpy()
-    try:
-        array = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must be numbers, got {short_repr(value)}") from None
-    if array.shape not in ((), (len(names),)):
-        raise ValueError(
-            f"{name} must be a number or have shape ({len(names)},), got {array.shape}"
-        )
-    array = np.array(np.broadcast_to(array, len(names)))
+    array = array_of_joints(name, value, len(names))
     wrong = np.flatnonzero(~(array > 0.0))
     if len(wrong):
         raise ValueError(
             f"{name} must be positive, got {array[wrong[0]]:g} for joint {escaped(names[wrong[0]])}"
         )
     return array
+
+
+def array_of_joints(name: str, value: Any, n_joints: int) -> _Array:
+    """A number for each joint, (n_joints,), from one for all or one for each."""
+    if isinstance(value, Tensor):
+        value = value.detach().cpu().numpy()
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be numbers, got {short_repr(value)}") from None
+    if array.shape not in ((), (n_joints,)):
+        raise ValueError(f"{name} must be a number or have shape ({n_joints},), got {array.shape}")
+    return np.array(np.broadcast_to(array, n_joints))
