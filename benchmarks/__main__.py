@@ -24,7 +24,8 @@ BENCHMARKS = {
     "robots": "robots of other packages: their spheres against their meshes",
     "registers": "what kernels take of an sm_90 GPU, without one",
     "instructions": "what kernels execute per sphere on a GPU, counted without one",
-    "gpu": "on a CUDA machine: its tests, then functions, users and costs",
+    "device": "one device: batches of 1 to 65,536, plans, sensing, labels, first calls, memory",
+    "gpu": "on a CUDA machine: its tests, then device, functions, users and costs",
 }
 
 

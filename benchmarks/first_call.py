@@ -81,6 +81,18 @@ def first_call(prepare: str, call: str, cache: str) -> float:
     return float(printed.split()[-1])
 
 
+def on_device(prepare: str, call: str, device: str) -> str:
+    """A program that prints the seconds of a call on a device, by the clock, until it is done."""
+    begin = f'import torch\ntorch.set_default_device("{device}")\n'
+    wait = (
+        "from warp_collision.devices import synchronize_all\n"
+        f'synchronize_all(torch.device("{device}"))'
+    )
+    prepare = begin + prepare.replace('"cpu"', f'"{device}"')
+    clocked = _TIMED.replace("process_time", "perf_counter")
+    return clocked.format(prepare=prepare, call=f"{call}\n{wait}")
+
+
 def first_calls() -> str:
     """The table of first calls."""
     rows = []

@@ -7,9 +7,11 @@ cuda; as a program of its own, which needs no package, it looks for a device.
 import argparse
 import ctypes
 import math
+import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +24,22 @@ OLD_DRIVER = (
     "needs NVIDIA's driver R580 or newer, for CUDA 13: below that torch may find a CUDA device, "
     "and Warp finds none; got one for CUDA {}.{}"
 )
-# Files that need a package that is missing must not keep the others from running.
-TESTS = ("pytest", "-p", "benchmarks.gpu", "-m", "not slow", "--durations=20")
-STAGES = {
-    "machine": ("torch.utils.collect_env",),
-    "tests": (*TESTS, "--continue-on-collection-errors"),
-    **{
-        name: ("benchmarks", name, "--device", "cuda", "--write")
-        for name in ("functions", "users", "costs")
-    },
+# Files that need a package that is missing must not keep the others from running; each test has a
+# line of its own, for runs that are cut off.
+TESTS = ("pytest", "-p", "benchmarks.gpu", "-m", "not slow", "-v", "--tb=short", "--durations=20")
+ON_CUDA = ("--device", "cuda", "--write")
+# What a stage runs, and its share of the time. What has never been measured comes first.
+STAGES: dict[str, tuple[float, tuple[str, ...]]] = {
+    "machine": (0.03, ("torch.utils.collect_env",)),
+    "first-calls": (0.12, ("benchmarks", "device", "--cold", *ON_CUDA)),
+    "device": (0.2, ("benchmarks", "device", *ON_CUDA)),
+    "tests": (0.35, (*TESTS, "--continue-on-collection-errors")),
+    "functions": (0.12, ("benchmarks", "functions", "--seconds", "1", *ON_CUDA)),
+    "users": (0.09, ("benchmarks", "users", "--seconds", "1", *ON_CUDA)),
+    "costs": (0.09, ("benchmarks", "costs", "--seconds", "1", *ON_CUDA)),
 }
+# Folders of tests in the order in which a GPU is likely to find faults.
+FIRST = ("launching", "queries", "costs", "robot", "world", "planning")
 
 
 def n_devices() -> int:
@@ -59,7 +67,7 @@ def reason_against() -> str | None:
 
 
 def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
-    """Keeps tests whose device is cuda, and those that say that they need CUDA."""
+    """Keeps tests whose device is cuda, and those that say that they need CUDA; some go first."""
 
     def has_device(item: Any) -> bool:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
@@ -70,17 +78,26 @@ def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
 
     others = [item for item in items if not has_device(item)]
     config.hook.pytest_deselected(items=others)
-    items[:] = [item for item in items if has_device(item)]
+    items[:] = sorted((item for item in items if has_device(item)), key=_rank)
+
+
+def _rank(item: Any) -> int:
+    """Where a test stands among the folders; the order within a folder stays."""
+    folder = item.path.parent.name
+    return FIRST.index(folder) if folder in FIRST else len(FIRST)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Which stages, and for how long."""
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
-    parser.add_argument("--minutes", type=float, default=120.0, help="for a stage (default 120)")
+    parser.add_argument("--minutes", type=float, default=8.0, help="for all stages (default 8)")
 
 
 def run(options: Any) -> str:
-    """What the stages ended with; each runs in any case, and results until its end are kept."""
+    """What the stages ended with; each runs in any case, and results until its end are kept.
+
+    A stage has its share of the time, and what the stages before it left of theirs.
+    """
     from benchmarks.harness import Failed
 
     if reason := reason_against():
@@ -88,15 +105,25 @@ def run(options: Any) -> str:
     folder = (options.write.parent if options.write else FOLDER).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     found = {}
+    whole, left = sum(STAGES[stage][0] for stage in options.stages), 0.0
     for stage in options.stages:
-        command = [*STAGES[stage], *([str(folder)] if STAGES[stage][-1] == "--write" else [])]
-        file = folder / f"{stage}.txt"
-        found[stage] = run_logged([sys.executable, "-m", *command], file, 60.0 * options.minutes)
-    text = "; ".join(f"{stage}: exit status {status}" for stage, status in found.items())
+        share, command = STAGES[stage]
+        left += 60.0 * options.minutes * share / whole
+        kept = [str(folder / stage)] if command[-1] == "--write" else []
+        begin = time.monotonic()
+        command = [sys.executable, "-m", *command, *kept]
+        found[stage] = run_logged(command, folder / f"{stage}.txt", max(left, 1.0))
+        left -= time.monotonic() - begin
+    text = "; ".join(f"{stage}: {ending(status)}" for stage, status in found.items())
     text += f"; see {folder}"
     if any(found.values()):
         raise Failed(text)
     return text
+
+
+def ending(status: int) -> str:
+    """An exit status in words; a stage is killed when its time is over."""
+    return "its time was over" if status == -signal.SIGKILL else f"exit status {status}"
 
 
 def run_logged(command: list[str], log: Path, limit: float = math.inf) -> int:

@@ -258,8 +258,9 @@ def test_gpu_run_keeps_going_and_tells_failures(
     monkeypatch.setattr(gpu, "run_logged", run)
     assert main(["gpu", "--write", str(tmp_path)]) == (failing is not None)
     started = [command[0] for command in commands]
-    assert started == ["torch.utils.collect_env", "pytest", *["benchmarks"] * 3]
-    assert commands[-1][-4:] == ["--device", "cuda", "--write", str(tmp_path)]
+    assert started == [command[0] for _, command in gpu.STAGES.values()]
+    assert commands[-1][-4:] == ["--device", "cuda", "--write", str(tmp_path / "costs")]
+    assert sum(share for share, _ in gpu.STAGES.values()) == pytest.approx(1.0)
     written = {f"{stage}.txt" for stage in gpu.STAGES} | ({"gpu.md"} if failing is None else set())
     assert {file.name for file in tmp_path.iterdir()} == written
     commands.clear()
@@ -268,19 +269,21 @@ def test_gpu_run_keeps_going_and_tells_failures(
 
 
 def test_gpu_runs_the_tests_that_have_a_device() -> None:
-    def item(device: str | None, reason: str = "") -> Any:
+    def item(device: str | None, reason: str = "", folder: str = "cli") -> Any:
         marks = [SimpleNamespace(kwargs={"reason": reason})] if reason else []
-        known: dict[str, Any] = {"iter_markers": lambda name: marks}
+        path = Path("tests", folder, "test_it.py")
+        known: dict[str, Any] = {"iter_markers": lambda name: marks, "path": path}
         if device:
             known["callspec"] = SimpleNamespace(params={"device": device})
         return SimpleNamespace(**known)
 
     on_cuda, needs_one = item("cuda"), item(None, "needs a CUDA GPU")
+    first = item("cuda", folder="launching")
     others = [item(None), item("cpu"), item(None, "needs pin")]
-    items, left_out = [others[0], on_cuda, others[1], needs_one, others[2]], []
+    items, left_out = [others[0], on_cuda, others[1], needs_one, first, others[2]], []
     hook = SimpleNamespace(pytest_deselected=lambda items: left_out.extend(items))
     gpu.pytest_collection_modifyitems(SimpleNamespace(hook=hook), items)
-    assert items == [on_cuda, needs_one]
+    assert items == [first, on_cuda, needs_one]
     assert left_out == others
 
 

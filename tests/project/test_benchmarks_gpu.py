@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks import functions, harness
+from benchmarks import device, functions, harness
+from benchmarks import gpu as gpu_run
+from benchmarks.__main__ import main
 from benchmarks.gpu import STAGES
 
 import simulated_cuda
@@ -33,6 +35,70 @@ def test_costs(gpu: torch.device, capsys: pytest.CaptureFixture[str]) -> None:
     assert "| tiny |" in capsys.readouterr().out
 
 
+LINES = ("plan, first", "640", "100 points", "labels", "sphere_cost", "configuration_in")
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_device(line: str, gpu: torch.device, capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--device", str(gpu), "--scale", "0.001", "--calls", "1"]
+    assert harness.run_command("device", [*few, "--only", line]) == 0
+    assert f"| {line}" in capsys.readouterr().out
+
+
+def test_lines_of_a_run_that_is_cut_off_are_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Those before the one that never ends."""
+
+    def hang(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(device, "labels", hang)
+    few = ["--scale", "0.001", "--calls", "1", "--write", str(tmp_path), "--only", "100", "labels"]
+    with pytest.raises(KeyboardInterrupt):
+        harness.run_command("device", few)
+    assert "| 100 points updated" in (tmp_path / "device-cpu.partial.md").read_text()
+
+
+TINY = {
+    "device": ("--scale", "0.001", "--calls", "1"),
+    "functions": ("--scale", "0.06", *FEW),
+    "users": ("--scale", "0.03", *FEW),
+    "costs": ("--scale", "0.01", *FEW, "--only", "tiny", "free"),
+}
+
+
+@pytest.mark.slow
+def test_all_stages_in_one_go(
+    gpu: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, but for its size: a stage of a benchmark runs here, the tests are a few."""
+    ran, logged = [], gpu_run.run_logged
+
+    def run(command: list[str], log: Path, seconds: float) -> int:
+        assert seconds > 0.0
+        ran.append(log.stem)
+        words = [str(gpu) if word == "cuda" else word for word in command[2:]]
+        if words[0] == "benchmarks" and "--cold" not in words:
+            return main([*words[1:], *TINY[words[1]]])
+        if words[0] == "pytest":
+            file = "tests/launching/test_captured_updates.py"
+            command = [*command[:2], *words, "--simulated", "-p", "no:xdist", file]
+        elif "--cold" in words:  # a new process knows no simulated GPU
+            command = [*command[:2], *words[:1], "device", "--cold", "--device", "cpu"]
+        return logged(command, log)
+
+    monkeypatch.setattr(gpu_run, "reason_against", lambda: None)
+    monkeypatch.setattr(gpu_run, "run_logged", run)
+    assert main(["gpu", "--minutes", "600", "--write", str(tmp_path)]) == 0
+    assert ran == [*STAGES]
+    assert (tmp_path / "gpu.md").read_text().count("exit status 0") == len(STAGES)
+    kept = {
+        file.name for folder in tmp_path.iterdir() if folder.is_dir() for file in folder.iterdir()
+    }
+    assert {f"{name}-{gpu.type}.md" for name in TINY} <= kept
+
+
 @pytest.mark.slow
 def test_instructions(gpu: torch.device, capsys: pytest.CaptureFixture[str]) -> None:
     """Counted on the simulated GPU; translating a kernel takes a minute."""
@@ -48,7 +114,7 @@ def test_instructions(gpu: torch.device, capsys: pytest.CaptureFixture[str]) -> 
 def test_the_stage_of_tests_passes_over_arrays() -> None:
     """Some tests have arrays as parameters, which compare with a name by element."""
     root = Path(__file__).resolve().parents[2]
-    command = [sys.executable, "-m", *STAGES["tests"], "--collect-only", "-q", "-p", "no:xdist"]
+    command = [sys.executable, "-m", *STAGES["tests"][1], "--collect-only", "-q", "-p", "no:xdist"]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED), done.stdout
     assert "deselected" in done.stdout
