@@ -97,8 +97,9 @@ def test_cuboids(name: str) -> None:
     size = np.abs(corners).max()
     off = np.abs(cuboid(*placed.shape.dims).distance(back)).max()
     assert off < 6e-7 * size
-    assert np.abs(geometry.vertices.min(0) - corners.min(0)).max() < 1e-6 * size
-    assert np.abs(geometry.vertices.max(0) - corners.max(0)).max() < 1e-6 * size
+    box = geometry.box().vertices
+    assert np.abs(box.min(0) - corners.min(0)).max() < 1e-6 * size
+    assert np.abs(box.max(0) - corners.max(0)).max() < 1e-6 * size
 
 
 @pytest.mark.parametrize("name", POLYHEDRA)

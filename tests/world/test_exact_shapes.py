@@ -1,6 +1,8 @@
 """Exact shapes in worlds: every query against the reference, as for meshes."""
 
+import threading
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -271,3 +273,92 @@ def test_sign_is_for_meshes(device: torch.device) -> None:
         world.add("ball", Sphere(0.1), sign="winding")
     world.add("ball", library_shape(sphere(0.1)), repair=False)
     assert world.report("ball").shape == Sphere(0.1)
+
+
+# -- Warp meshes ----------------------------------------------------------------------------------
+
+
+def meshes_of(world: MeshWorld) -> set[int]:
+    """Ids of the Warp meshes that the obstacles of a world have."""
+    found = [slot.obstacle.mesh for slots in world._slots.envs for slot in slots]
+    return {int(mesh.id) for mesh in found if mesh is not None}
+
+
+def test_a_shape_has_no_mesh_until_ids_are_read(device: torch.device) -> None:
+    """Neither costs nor edits make one; afterwards every shape has one, new ones too."""
+    world = MeshWorld(2, device=device)
+    world.add("ball", Sphere(0.2))
+    world.add("drum", Cylinder(0.3, 0.4), (1, 0, 0, 1, 0, 0, 0), env=1)
+    world.add("ball", Sphere(0.25), replace=True)
+    spheres = torch.tensor([[[[0.0, 0.0, 0.28, 0.05]]]], device=device)
+    before = sphere_cost(spheres, world)
+    assert before.item() == pytest.approx(0.02 + 0.01, abs=1e-6)
+    assert meshes_of(world) == set()
+    ids = world.mesh_ids
+    assert meshes_of(world) == {ids[0, 0].item(), ids[1, 0].item()}
+    assert torch.equal(sphere_cost(spheres, world), before)
+    world.add("box", Cuboid((1, 1, 1)), (9, 0, 0, 1, 0, 0, 0))
+    world.remove("ball")
+    assert meshes_of(world) == {ids[0, 0].item(), ids[1, 0].item()}
+    assert (ids[:, 1:] == 0).all()
+    assert torch.equal(world.mesh_ids, ids)
+
+
+def test_random_edits_before_ids_are_read(device: torch.device) -> None:
+    """Shapes and meshes take each other's slots; answers are those of a new world."""
+    rng = np.random.default_rng(511)
+    world = MeshWorld(max_obstacles=8, device=device)
+    expected = torch.empty(0)
+    held: dict[str, tuple[Any, Any]] = {}
+    points = torch.tensor(rng.uniform(-1, 1, (1, 1, 64, 3)), dtype=torch.float32, device=device)
+    for turn in range(40):
+        name, size = f"o{rng.integers(6)}", float(rng.uniform(0.1, 0.4))
+        ball = trimesh.creation.icosphere(1, size)
+        made = (Sphere(size), ball, Cuboid((size, 0.3, 0.2)), Capsule(0.1, size))[turn % 4]
+        if rng.integers(4) == 0 and name in held:
+            del held[name]
+            world.remove(name)
+        else:
+            held[name] = (made, (*rng.uniform(-0.5, 0.5, 3), 1, 0, 0, 0))
+            world.add(name, *held[name], replace=True)
+        if turn == 20:
+            world.grow(max_obstacles=9)
+        fresh = MeshWorld(max_obstacles=8, device=device)
+        fresh.load({name: held[name] for name in world.names()})
+        found, expected = (signed_distance(points[0], w).distance for w in (world, fresh))
+        assert torch.equal(found, expected)
+    balls = [made for made, _ in held.values() if isinstance(made, trimesh.Trimesh)]
+    assert len(meshes_of(world)) == len(balls)
+    assert len(set(world.mesh_ids[0, : len(held)].tolist())) == len(held)
+    assert torch.equal(signed_distance(points[0], world).distance, expected)
+
+
+def test_a_mesh_and_a_shape_take_turns_under_a_thread(device: torch.device) -> None:
+    """Both contain the point: no query finds it free, nor what stands for the mesh of a shape."""
+    world = MeshWorld(device=device)
+    bodies = Sphere(3.0), trimesh.creation.icosphere(3, 3.1), Cuboid((5.8, 5.8, 5.8))
+    world.add("body", bodies[0])
+    spheres = torch.tensor([[[[1.9, 1.2, 1.2, 0.01]]]], device=device).repeat(1, 1, 50, 1)
+    stop = threading.Event()
+    free: list[int] = []
+    rounds = 0
+
+    def ask() -> None:
+        nonlocal rounds
+        while not stop.is_set():
+            if not in_collision(spheres, world).all():
+                free.append(rounds)
+            rounds += 1
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        turns = 0
+        while turns < 150 or (rounds < 50 and thread.is_alive()):
+            turns += 1
+            world.add("body", bodies[turns % 3], replace=True)
+    finally:
+        stop.set()
+        thread.join()
+    assert rounds >= 50
+    assert not free

@@ -18,6 +18,7 @@ from warp_collision import (
     VoxelGrid,
     sphere_cost,
 )
+from warp_collision.obstacles.mesh_obstacle import stand_in
 from warp_collision.world.scene import living_obstacles
 
 # What only reads its arguments and returns something new cannot leave anything halfway.
@@ -58,8 +59,9 @@ def answers(world: MeshWorld) -> list[Any]:
 
 def content(world: MeshWorld) -> list[Any]:
     """What the world lists and what queries answer; ids of meshes that are no more raise."""
-    ids = set(world.mesh_ids.flatten().tolist()) - {0}
-    assert ids <= living_obstacles(world.mesh_ids).keys(), "a mesh is no more"
+    table = world._storage.tables.mesh_ids  # the world's own name makes meshes of shapes
+    ids = set(table.flatten().tolist()) - {0, stand_in(table.device)}
+    assert ids <= living_obstacles(table).keys(), "a mesh is no more"
     listed = [
         [
             (name, repr(it.geometry), it.pose, it.padding, it.enabled)
@@ -68,13 +70,15 @@ def content(world: MeshWorld) -> list[Any]:
         for env in range(world.n_envs)
     ]
     tables = world.enabled.tolist(), world.n_meshes.tolist(), world.padding.tolist()
-    return [listed, *tables, world.mesh_ids.ne(0).tolist(), answers(world)]
+    return [listed, *tables, table.ne(0).tolist(), answers(world)]
 
 
 EDITS: dict[str, Callable[[MeshWorld], object]] = {
     "add a box": lambda w: w.add("new", Cuboid((0.2, 0.3, 0.1)), (0, -0.4, 0, 1, 0, 0.1, 0)),
     "add a mesh": lambda w: w.add("new", trimesh.creation.icosphere(1, 0.2), POSE, padding=0.01),
     "add what is there": lambda w: w.add("new", KNOT, POSE, env=1, enabled=False),
+    "read ids": lambda w: w.mesh_ids,
+    "add to ids that are read": lambda w: (w.mesh_ids, w.add("new", Sphere(0.2), POSE)),
     "replace": lambda w: w.add("knot", Sphere(0.3), POSE, replace=True),
     "add a cloud": lambda w: w.add("new", PointCloud(OTHER_POINTS, radius=0.02), POSE),
     "add many": lambda w: w.add_many({"s": Sphere(0.1), "c": (Cuboid((0.1, 0.2, 0.3)), POSE)}),

@@ -500,9 +500,12 @@ class TestBadInput:
 def test_kernels_of_others_find_the_box_around_it() -> None:
     _, cloud = random_cloud(np.random.default_rng(30), "volume", 100)
     world = world_of(cloud)
-    ids = {thing.id for thing in (world._slots.envs[0][0].obstacle.mesh,)}
-    assert world.mesh_ids[0, 0].item() in ids
-    mesh: wp.Mesh = world._slots.envs[0][0].obstacle.mesh
+    obstacle = world._slots.envs[0][0].obstacle
+    assert obstacle.mesh is None  # until somebody asks
+    found = world.mesh_ids[0, 0].item()
+    mesh = obstacle.mesh
+    assert isinstance(mesh, wp.Mesh)
+    assert found == mesh.id
     corners = mesh.points.numpy()
     np.testing.assert_allclose(corners.min(axis=0), cloud.bounds[0], atol=1e-6)
     np.testing.assert_allclose(corners.max(axis=0), cloud.bounds[1], atol=1e-6)

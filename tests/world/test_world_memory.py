@@ -46,10 +46,12 @@ def end_reading(began: int) -> None:
 
 @pytest.fixture
 def world(device: torch.device) -> MeshWorld:
-    """A box in slot 0 of env 0; a ball in slot 1, and in env 1 too."""
-    return build(
+    """A box in slot 0 of env 0; a ball in slot 1, and in env 1 too; both with Warp meshes."""
+    world = build(
         [Held("box", BOX), Held("ball", BALL)], [Held("ball", BALL)], device=device, max_obstacles=2
     )
+    assert world.mesh_ids[0, 0] != world.mesh_ids[0, 1]  # whose first read makes that of the box
+    return world
 
 
 DROPS: dict[str, Callable[[MeshWorld], object]] = {
@@ -100,7 +102,7 @@ def test_a_failed_load_leaves_no_mesh_behind(world: MeshWorld) -> None:
 def test_a_world_takes_its_meshes_along(device: torch.device) -> None:
     MeshWorld(device=device)  # frees what tests before this one dropped on a GPU
     before = living()
-    world = build([Held("box", BOX)], device=device)
+    world = build([Held("ball", BALL)], device=device)
     assert len(living()) == len(before) + 1
     del world
     if is_gpu(device):

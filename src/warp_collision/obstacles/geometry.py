@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from warp_collision.formats.files import check_vertices, is_file, metres_per_unit
+from warp_collision.formats.files import (
+    MAX_COORDINATE,
+    check_vertices,
+    is_file,
+    metres_per_unit,
+)
 from warp_collision.messages import errors_at, short_repr
 from warp_collision.obstacles import orientation, slivers, topology
 from warp_collision.obstacles.mesh_report import MeshReport
 from warp_collision.obstacles.sensed import Sensed
-from warp_collision.obstacles.shapes import PlacedShape, Shape
+from warp_collision.obstacles.shapes import PlacedShape, Shape, Triangles, box_around
 from warp_collision.validate import is_trimesh, on_host
 
 if TYPE_CHECKING:
@@ -30,20 +35,22 @@ SignMethod = Literal["auto", "winding", "exact_winding", "sheet"]
 
 # Rounding of closest points that a face may cause, in units of 2e-8 of the mesh's size.
 _MAX_LOSS = 10.0
+_NO_TRIANGLES = np.empty((0, 3), np.float32), np.empty((0, 3), np.int32)
+_NO_BORDER = np.empty((0, 2, 3), np.float32)
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Triangles ready for the device.
+    """Triangles ready for the device, or a shape that needs none.
 
     Attributes:
-        vertices: (n, 3) float32 [m].
+        vertices: (n, 3) float32 [m]; none of a shape.
         faces: (n, 3) int32.
         report: what was found and changed.
-        area: surface [m^2].
+        area: surface [m^2]; 0 of a shape.
         border: (m, 2, 3) float32, ends of the edges at which the surface ends.
-        shape: the exact shape that they stand for, if there is one.
-        sensed: the sensed shape that they are the box of, if there is one.
+        shape: the exact shape, None for a mesh.
+        sensed: the sensed shape, None for a mesh.
     """
 
     vertices: np.ndarray
@@ -58,6 +65,21 @@ class Geometry:
     def has_jumps(self) -> bool:
         """Whether the signed distance jumps away from the surface, where it ends."""
         return not self.report.closed and self.report.sign_method != "sheet"
+
+    @classmethod
+    def of_shape(
+        cls, report: MeshReport, shape: PlacedShape | None = None, sensed: Sensed | None = None
+    ) -> Geometry:
+        """An exact shape or a sensed one."""
+        return cls(*_NO_TRIANGLES, report, 0.0, _NO_BORDER, shape, sensed)
+
+    def box(self) -> Triangles:
+        """The box around a shape, for kernels that know triangles only."""
+        if self.shape is not None:
+            return self.shape.box()
+        assert self.sensed is not None
+        # What has no end has a box too large for the winding numbers of kernels that look at it.
+        return box_around(np.clip(self.sensed.bounds, -MAX_COORDINATE, MAX_COORDINATE))
 
 
 def read_mesh(name: str, mesh: MeshLike) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Obstacles on a device: a Warp mesh each, with its record for the kernels."""
+"""Obstacles on a device: a record each for the kernels, and a Warp mesh where one is read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from warp_collision.obstacles.mesh_report import MeshReport
 from warp_collision.obstacles.part_tree import PartBuffers
 from warp_collision.obstacles.point_cloud import PointCloud
 from warp_collision.obstacles.sensed import Sensed, Uploaded
-from warp_collision.obstacles.shapes import PlacedShape, Shape
+from warp_collision.obstacles.shapes import PlacedShape, Shape, box_around
 from warp_collision.poses import PoseLike
 from warp_collision.validate import is_trimesh
 
@@ -42,14 +42,18 @@ _SIGN_METHODS = {
 
 
 class MeshObstacle:
-    """A mesh on a device: the Warp mesh, its record for the kernels, and its report.
+    """An obstacle on a device: its record for the kernels, its triangles, and its report.
+
+    An exact or a sensed shape has no triangles. Its record belongs to the stand-in of the device, a
+    mesh that nothing reads, until `own` gives it a mesh of its own.
 
     Shared by all slots of all envs that hold the same geometry, and alive as long as one of them,
     or a launch that may still read it.
 
     Attributes:
         placed: the exact shape that it stands for, None for a mesh.
-        mesh: the Warp mesh.
+        mesh: the Warp mesh; None: the stand-in.
+        mesh_id: Warp's id of the mesh that the record belongs to.
         is_padded: whether a slot holds, or held, it with a padding.
     """
 
@@ -61,7 +65,6 @@ class MeshObstacle:
             device: where to.
             grid_cells: most cells of its distance grid, 4 bytes each; 0 for none.
         """
-        target = str(device)
         self._report = geometry.report
         self.placed = geometry.shape
         self._sensed = geometry.sensed
@@ -70,31 +73,27 @@ class MeshObstacle:
         self._spare: Uploaded | None = None  # of a cloud with a capacity: what was read before
         self._is_captured = False  # whether graphs write the sensed shape
         self.is_padded = False
-        with quiet_warp(), launch.warp_stream(device):
-            self.mesh = wp.Mesh(
-                wp.array(geometry.vertices, dtype=wp.vec3, device=target),
-                wp.array(geometry.faces.ravel(), dtype=wp.int32, device=target),
-                support_winding_number=True,
-                bvh_constructor="sah" if device.type == "cpu" else None,
-                bvh_leaf_size=4 if device.type == "cpu" else None,
-            )
-        lower, upper = geometry.vertices.min(axis=0), geometry.vertices.max(axis=0)
+        self.mesh: wp.Mesh | None = None
+        self._grid = None
         record = MeshRecord()
-        record.mesh_id = self.mesh_id
-        record.lower, record.upper = wp.vec3(*lower), wp.vec3(*upper)
-        is_exact = geometry.shape is not None
         if geometry.shape is not None:
-            describe_shape(record, geometry.shape)
+            record.mesh_id = self.mesh_id = stand_in(device)
+            describe_shape(record, geometry.shape)  # its formula needs no grid
         elif geometry.sensed is not None:
+            record.mesh_id = self.mesh_id = stand_in(device)
             self._describe(record, geometry.sensed, device)
+            self._grid = create_grid(geometry, record, grid_cells, device)
         else:
+            self.mesh = upload_mesh(geometry.vertices, geometry.faces, device)
+            record.mesh_id = self.mesh_id = int(self.mesh.id)
+            lower, upper = geometry.vertices.min(axis=0), geometry.vertices.max(axis=0)
+            record.lower, record.upper = wp.vec3(*lower), wp.vec3(*upper)
             record.sign_method = _SIGN_METHODS[geometry.report.sign_method]
-        # A closed mesh has its inside in its box. An open one has winding numbers above 1/2 at most
-        # as far as its whole area, seen face on, fills half of all directions.
-        reach = float(np.sqrt(geometry.area / (2.0 * np.pi)))
-        record.inside_reach = reach if geometry.has_jumps else 0.0
-        # A formula needs no grid.
-        self._grid = create_grid(geometry, record, 0 if is_exact else grid_cells, device)
+            # A closed mesh has its inside in its box. An open one has winding numbers above 1/2 at
+            # most as far as its whole area, seen face on, fills half of all directions.
+            reach = float(np.sqrt(geometry.area / (2.0 * np.pi)))
+            record.inside_reach = reach if geometry.has_jumps else 0.0
+            self._grid = create_grid(geometry, record, grid_cells, device)
         self.record = upload_struct(record, device)
 
     @property
@@ -192,23 +191,65 @@ class MeshObstacle:
         return [] if self._grid is None else [self._grid.kernel]
 
     @property
-    def mesh_id(self) -> int:
-        """Warp's id of the mesh."""
-        return int(self.mesh.id)
-
-    @property
     def geometry(self) -> Geometry:
         """What makes it again; waits for the device."""
+        if self.placed is not None or self._sensed is not None:
+            return Geometry.of_shape(self.report, self.placed, self.sensed)
+        assert self.mesh is not None
         vertices, faces = self.mesh.points.numpy(), self.mesh.indices.numpy().reshape(-1, 3)
-        measures = self.report, self._area, self._border
-        return Geometry(vertices, faces, *measures, self.placed, self.sensed)
+        return Geometry(vertices, faces, self.report, self._area, self._border)
+
+    def mesh_to_own(self) -> wp.Mesh:
+        """Its mesh, or a new one for `own`: the box around a shape."""
+        if self.mesh is not None:
+            return self.mesh
+        return upload_mesh(*self.geometry.box(), self.record.device)
+
+    def own(self, mesh: wp.Mesh) -> None:
+        """Makes a mesh its own, for kernels that know triangles only.
+
+        Tables have to name it before: until the record does, queries see the mesh alone.
+        """
+        self.mesh, self.mesh_id = mesh, int(mesh.id)
+        self.record.view(torch.int64)[0, offset_in(MeshRecord, "mesh_id") // 8] = self.mesh_id
 
     def to_trimesh(self) -> trimesh.Trimesh:
-        """The triangles."""
+        """The triangles of a mesh."""
         import trimesh
 
+        assert self.mesh is not None
         vertices, faces = self.mesh.points.numpy(), self.mesh.indices.numpy()
         return trimesh.Trimesh(vertices, faces.reshape(-1, 3), process=False)
+
+
+_stand_ins: dict[torch.device, wp.Mesh] = {}
+
+
+def stand_in(device: torch.device) -> int:
+    """Warp's id of the mesh that stands for the meshes of all shapes of a device.
+
+    Nothing reads it. It is a mesh because ids and records are written one after the other: a query
+    of another thread that meets them half way must find a mesh behind an id.
+    """
+    mesh = _stand_ins.get(device)
+    if mesh is None:
+        # Of two threads that come here at once, both get the first one's.
+        box = box_around(np.array([[-1.0] * 3, [1.0] * 3]))
+        mesh = _stand_ins.setdefault(device, upload_mesh(*box, device))
+    return int(mesh.id)
+
+
+def upload_mesh(vertices: np.ndarray, faces: np.ndarray, device: torch.device) -> wp.Mesh:
+    """A Warp mesh that queries find closest points and winding numbers of."""
+    target, on_cpu = str(device), device.type == "cpu"
+    with quiet_warp(), launch.warp_stream(device):
+        return wp.Mesh(
+            wp.array(vertices.astype(np.float32), dtype=wp.vec3, device=target),
+            wp.array(faces.astype(np.int32).ravel(), dtype=wp.int32, device=target),
+            support_winding_number=True,
+            bvh_constructor="sah" if on_cpu else None,
+            bvh_leaf_size=4 if on_cpu else None,
+        )
 
 
 def split_pose(value: Any) -> tuple[MeshLike, PoseLike | None]:
@@ -241,10 +282,11 @@ def describe_sensed(record: Any, sensed: Sensed, uploaded: Uploaded) -> None:
 def describe_shape(record: Any, placed: PlacedShape) -> None:
     """Describes an exact shape in the `MeshRecord` of its mesh."""
     placed = placed.axis_aligned()
-    half = np.abs(placed.matrix[:3, :3]) @ placed.shape.half_extents
+    matrix = placed.matrix
+    half = np.abs(matrix[:3, :3]) @ placed.shape.half_extents
     record.lower, record.upper = wp.vec3(*(placed.center - half)), wp.vec3(*(placed.center + half))
     record.exact.kind = int(placed.shape.kind)
-    record.exact.center = wp.vec3(*(placed.matrix @ [*placed.shape.kernel_center, 1.0])[:3])
+    record.exact.center = wp.vec3(*(matrix @ [*placed.shape.kernel_center, 1.0])[:3])
     record.exact.size = wp.vec3(*placed.shape.kernel_size)
     record.exact.is_rotated = not placed.is_axis_aligned
     w, x, y, z = placed.rotation

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from warp_collision.formats.files import MAX_COORDINATE, metres_per_unit
+from warp_collision.formats.files import metres_per_unit
 from warp_collision.obstacles import topology
 from warp_collision.obstacles.geometry import (
     Geometry,
@@ -21,14 +20,13 @@ from warp_collision.obstacles.geometry import (
 from warp_collision.obstacles.mesh_report import MeshReport
 from warp_collision.obstacles.sensed import Sensed
 from warp_collision.obstacles.shapes import (
+    SIDES_OF_CUBE,
     Capsule,
     Cuboid,
     Cylinder,
     PlacedShape,
     Shape,
     Sphere,
-    Triangles,
-    box_around,
 )
 from warp_collision.validate import is_trimesh
 
@@ -38,7 +36,6 @@ _ROUNDING = 4.0 * 2.0**-23
 _RIGID = 1e-9
 # Largest faces of a mesh that tell most other meshes from cuboids.
 _LOOKED_AT = 32
-# Length over width of shapes whose meshes are sliced across.
 
 
 class Source(NamedTuple):
@@ -70,14 +67,16 @@ def read_obstacle(name: str, given: MeshLike, *, repair: bool, sign: SignMethod)
     if isinstance(given, (*get_args(Shape), Sensed)) and sign != "auto":
         raise ValueError(f"sign of {name!r} must be 'auto' for an exact shape, got {sign!r}")
     if isinstance(given, Sensed):
-        return Source(given.key, lambda: _sensed_geometry(given))
+        report = _exact_report(given, f"given as {type(given).__name__}")
+        return Source(given.key, lambda: Geometry.of_shape(report, sensed=given))
     placed = shape_of(given) if sign == "auto" else None
     if placed is not None:
-        if is_trimesh(given):
+        if placed.shape is not given and is_trimesh(given):
             placed = placed.scaled(metres_per_unit(given.units, f"mesh {name!r}"))
         reason = f"given as {type(given).__name__}"
         key = content_key(placed.center, placed.rotation, placed.shape, reason)
-        return Source(key, lambda: _shape_geometry(placed, reason))
+        report = _exact_report(placed.shape, reason)
+        return Source(key, lambda: Geometry.of_shape(report, placed))
     vertices, faces = read_mesh(name, given)
 
     def examine() -> Geometry:
@@ -207,24 +206,10 @@ def _placed(shape: Shape, center: np.ndarray, axes: np.ndarray) -> PlacedShape:
     return PlacedShape(shape, np.array(center), quaternion_from_matrix(matrix)).axis_aligned()
 
 
-def _shape_geometry(placed: PlacedShape, reason: str) -> Geometry:
-    """The box around a shape, for kernels that know triangles only."""
-    box = placed.box()
-    return replace(_exact_geometry(box, placed.shape, reason), shape=placed)
-
-
-def _sensed_geometry(sensed: Sensed) -> Geometry:
-    """The box around a sensed shape, for kernels that know triangles only."""
-    # What has no end has a box too large for the winding numbers of kernels that look at it.
-    box = box_around(np.clip(sensed.bounds, -MAX_COORDINATE, MAX_COORDINATE))
-    reason = f"given as {type(sensed).__name__}"
-    return replace(_exact_geometry(box, sensed, reason), sensed=sensed)
-
-
-def _exact_geometry(mesh: Triangles, shape: Shape | Sensed, reason: str) -> Geometry:
-    """A closed mesh in whose place queries see a shape."""
-    report = MeshReport(
-        n_faces=len(mesh.faces),
+def _exact_report(shape: Shape | Sensed, reason: str) -> MeshReport:
+    """The report of a shape that queries see, and no triangles."""
+    return MeshReport(
+        n_faces=len(SIDES_OF_CUBE),  # of the box around it
         n_components=1,
         closed=True,
         consistent=True,
@@ -232,15 +217,11 @@ def _exact_geometry(mesh: Triangles, shape: Shape | Sensed, reason: str) -> Geom
         reason=reason,
         shape=shape,
     )
-    vertices, faces = mesh.vertices.astype(np.float32), mesh.faces.astype(np.int32)
-    area = topology.surface_area(mesh.vertices, mesh.faces)
-    return Geometry(vertices, faces, report, area, np.empty((0, 2, 3), np.float32))
 
 
 def _cuboid_geometry(cuboid: _Cuboid, n_faces: int) -> Geometry:
-    """The twelve triangles of a cuboid that a mesh was recognised as."""
-    geometry = _shape_geometry(cuboid.placed, "all faces lie in the sides of one cuboid")
-    report = geometry.report
+    """The cuboid that a mesh was recognised as."""
+    report = _exact_report(cuboid.placed.shape, "all faces lie in the sides of one cuboid")
     report.n_faces = n_faces  # as given
     if cuboid.inward.all():
         report.inverted_components = 1
@@ -248,4 +229,4 @@ def _cuboid_geometry(cuboid: _Cuboid, n_faces: int) -> Geometry:
     elif cuboid.inward.any():
         report.consistent = False
         report.repairs.append("flipped faces to agree with their neighbours")
-    return geometry
+    return Geometry.of_shape(report, cuboid.placed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, get_args
 
 import numpy as np
@@ -29,7 +30,7 @@ _SHORTEST = 1e-30  # of a normal
 _DRAWN_SIDE, _DRAWN_DEPTH, _MESH_SIDE = 20.0, 1.0, 2000.0
 # The cube between -1 and 1: corner 4 x + 2 y + z is on the upper sides of the axes that count.
 _CORNERS = 2.0 * np.indices((2, 2, 2)).reshape(3, 8).T - 1.0
-_SIDES_OF_CUBE = np.array(
+SIDES_OF_CUBE = np.array(
     [
         *((0, 1, 3), (0, 3, 2), (4, 6, 7), (4, 7, 5)),  # x
         *((0, 4, 5), (0, 5, 1), (2, 3, 7), (2, 7, 6)),  # y
@@ -135,7 +136,7 @@ class Cuboid(_Symmetric):
 
     def tessellate(self) -> Triangles:
         """Twelve triangles, exactly the shape."""
-        return Triangles(self.half_extents * _CORNERS, _SIDES_OF_CUBE.copy())
+        return Triangles(self.half_extents * _CORNERS, SIDES_OF_CUBE.copy())
 
 
 @dataclass(frozen=True)
@@ -373,8 +374,8 @@ class PlacedShape:
     """
 
     shape: Shape
-    center: np.ndarray = field(default_factory=lambda: np.zeros(3))
-    rotation: np.ndarray = field(default_factory=lambda: _NO_ROTATION.copy())
+    center: np.ndarray = field(default_factory=partial(np.zeros, 3))
+    rotation: np.ndarray = field(default_factory=_NO_ROTATION.copy)
 
     @property
     def matrix(self) -> np.ndarray:
@@ -410,6 +411,8 @@ class PlacedShape:
 
     def axis_aligned(self) -> PlacedShape:
         """The same without a rotation, if axes lie along those of the mesh: queries are faster."""
+        if self.is_axis_aligned:
+            return self
         shape = self.shape.without(self.matrix[:3, :3])
         return self if shape is None else PlacedShape(shape, self.center)
 
@@ -421,7 +424,7 @@ SHAPES: dict[str, Any] = {shape.kind.name.lower(): shape for shape in get_args(S
 def box_around(bounds: np.ndarray) -> Triangles:
     """The box between a lower and an upper corner (2, 3)."""
     middle, half = bounds.mean(axis=0), 0.5 * (bounds[1] - bounds[0])
-    return Triangles(middle + half * _CORNERS, _SIDES_OF_CUBE.copy())
+    return Triangles(middle + half * _CORNERS, SIDES_OF_CUBE.copy())
 
 
 def mesh_of(body: trimesh.Trimesh | HasTriangles) -> trimesh.Trimesh:

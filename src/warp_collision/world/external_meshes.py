@@ -369,7 +369,8 @@ def _read_meshes(ids_of: dict[int, np.ndarray], device: torch.device) -> dict[in
 
 
 def _cache(device: torch.device) -> ObstacleCache:
-    return _caches.setdefault(device, ObstacleCache(device, _GRID_CELLS))
+    # Changes of the tables are found by ids.
+    return _caches.setdefault(device, ObstacleCache(device, _GRID_CELLS, with_meshes=True))
 
 
 def _ids_in_use(tables: SceneTables) -> np.ndarray:

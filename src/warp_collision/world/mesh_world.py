@@ -116,7 +116,7 @@ class MeshWorld:
         return notebook_html(self)
 
     def __len__(self) -> int:
-        return sum(len(slots) for slots in self._slots.envs)
+        return sum(map(len, self._slots.envs))
 
     def __bool__(self) -> bool:
         return True  # a world, with or without obstacles
@@ -224,8 +224,32 @@ class MeshWorld:
 
     @property
     def mesh_ids(self) -> Tensor:
-        """(n_envs, max_obstacles) int64, Warp mesh ids, 0 where a slot is empty."""
+        """(n_envs, max_obstacles) int64, Warp mesh ids, 0 where a slot is empty.
+
+        They are for kernels of others and the drop-in Functions. The first read gives each exact or
+        sensed shape a Warp mesh, the box around it. A query of another thread at that moment may
+        see the box instead of the shape. In a captured graph it must not be the first read.
+        """
+        if not self._obstacles.with_meshes:
+            with self._lock:
+                self._give_meshes()
         return self._storage.tables.mesh_ids
+
+    def _give_meshes(self) -> None:
+        """Gives all obstacles a Warp mesh, from now on."""
+        if is_capturing(self.device):
+            raise RuntimeError("mesh_ids must be read once before they are in a captured graph")
+        edit, envs = Edit(), self._slots.envs
+        obstacles = {id(slot.obstacle): slot.obstacle for slots in envs for slot in slots}
+        meshes = {key: obstacle.mesh_to_own() for key, obstacle in obstacles.items()}
+        for env, slots in enumerate(envs):
+            ids = [int(meshes[id(slot.obstacle)].id) for slot in slots]
+            self._storage.write_ids(edit, env, ids)
+        for key, obstacle in obstacles.items():
+            edit.then(obstacle.own, meshes[key])
+        edit.then(setattr, self._obstacles, "with_meshes", True)
+        edit.run()
+        synchronize(self.device)
 
     @property
     def mesh_from_world(self) -> Tensor:
@@ -250,12 +274,12 @@ class MeshWorld:
     @property
     def n_envs(self) -> int:
         """Number of envs."""
-        return self.mesh_ids.shape[0]
+        return self.enabled.shape[0]
 
     @property
     def max_obstacles(self) -> int:
         """Slots per env."""
-        return self.mesh_ids.shape[1]
+        return self.enabled.shape[1]
 
     def names(self, env: int = 0) -> list[str]:
         """Names of the meshes of an env, in slot order: index i is what queries report as i."""
@@ -467,7 +491,7 @@ class MeshWorld:
                 edit.then(self._obstacles.forget, slot.obstacle)
             change = self._slots.fill(edit, env, index, [replace(slot, obstacle=obstacle)])
             edit.then(self._acceleration.add, [obstacle])
-            self._storage.replace_geometry(edit, env, index, obstacle)
+            self._storage.replace_geometry(edit, env, slice(index, index + 1), [obstacle])
             self._finish(edit, [change])
 
     def remove(self, name: str | int, env: int = 0) -> None:

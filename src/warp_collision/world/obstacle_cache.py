@@ -50,11 +50,13 @@ class ObstacleCache:
 
     Attributes:
         grid_cells: most cells of the distance grid of a mesh.
+        with_meshes: whether shapes have Warp meshes, as somebody reads ids.
     """
 
-    def __init__(self, device: torch.device, grid_cells: int):
+    def __init__(self, device: torch.device, grid_cells: int, *, with_meshes: bool = False):
         self._device = device
         self.grid_cells = grid_cells
+        self.with_meshes = with_meshes
         self._obstacles: WeakValueDictionary[str, MeshObstacle] = WeakValueDictionary()
 
     def entry(
@@ -118,4 +120,6 @@ class ObstacleCache:
             obstacle = self.make(geometry)
             if geometry.sensed is None or geometry.sensed.capacity is None:
                 self._obstacles[source.key] = obstacle
+        if self.with_meshes and obstacle.mesh is None:
+            obstacle.own(obstacle.mesh_to_own())
         return obstacle

@@ -124,14 +124,15 @@ def living_scenes(device: torch.device) -> list[Scene]:
 
 
 def living_obstacles(mesh_ids: Tensor) -> dict[int, MeshObstacle]:
-    """The obstacles of all living scenes on a device by Warp's id, and those of some ids.
+    """The obstacles with meshes of all living scenes on a device by Warp's id, and of some ids.
 
     Args:
         mesh_ids: of a world, which may be no more, or of anything else.
     """
     tables = [mesh_ids, *(scene.tables.mesh_ids for scene in living_scenes(mesh_ids.device))]
     envs = [env for table in tables for env in obstacles_kept_by(table)]
-    return {slot.obstacle.mesh_id: slot.obstacle for slots in envs for slot in slots}
+    obstacles = [slot.obstacle for slots in envs for slot in slots]
+    return {o.mesh_id: o for o in obstacles if o.mesh is not None}
 
 
 def obstacles_kept_by(mesh_ids: Tensor) -> Sequence[Sequence[Any]]:

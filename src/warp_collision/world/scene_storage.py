@@ -12,7 +12,7 @@ from torch import Tensor
 from warp_collision.devices import synchronize
 from warp_collision.launching.edit import Edit
 from warp_collision.launching.recorded_launch import SceneTables
-from warp_collision.obstacles.mesh_obstacle import MeshObstacle
+from warp_collision.obstacles.mesh_obstacle import MeshObstacle, stand_in
 from warp_collision.poses import invert_pose, to_rows
 from warp_collision.world.ignored_spheres import IgnoredTables
 from warp_collision.world.obstacle_cache import Entry
@@ -49,6 +49,7 @@ class SceneStorage:
                 records=self.records,
                 padding=self.padding,
             )
+        self._stand_in = stand_in(device)
         self.ignored = IgnoredTables(n_envs, max_obstacles, device)
         self.scene = Scene.living(self.tables)
         # The drop-in Functions get tensors alone: the memory of the ids knows what belongs to it.
@@ -76,9 +77,8 @@ class SceneStorage:
     def fill(self, edit: Edit, env: int, first: int, entries: Sequence[Entry]) -> Tensor:
         """Stages all of consecutive slots from `first`; returns their rows of mesh_from_world."""
         slots = slice(first, first + len(entries))
+        self.replace_geometry(edit, env, slots, [entry.obstacle for entry in entries])
         for table, values in (
-            (self.tables.mesh_ids, [entry.obstacle.mesh_id for entry in entries]),
-            (self.records, [entry.obstacle.record.data_ptr() for entry in entries]),
             (self.tables.enabled, [int(entry.enabled) for entry in entries]),
             (self.padding, [entry.padding for entry in entries]),
         ):
@@ -86,10 +86,33 @@ class SceneStorage:
             edit.then(table[env, slots].copy_, content)
         return self.move(edit, env, slots, torch.stack([entry.pose for entry in entries]))
 
-    def replace_geometry(self, edit: Edit, env: int, index: int, obstacle: MeshObstacle) -> None:
-        """Stages id and record of one slot, which keeps its mask and padding."""
-        edit.then(self.records[env, index].fill_, obstacle.record.data_ptr())
-        edit.then(self.tables.mesh_ids[env, index].fill_, obstacle.mesh_id)
+    def replace_geometry(
+        self, edit: Edit, env: int, slots: slice, obstacles: Sequence[MeshObstacle]
+    ) -> None:
+        """Stages ids and records of consecutive slots, which keep their masks and paddings."""
+        device = self.records.device
+        ids = torch.tensor([obstacle.mesh_id for obstacle in obstacles]).to(device)
+        records = torch.tensor([obstacle.record.data_ptr() for obstacle in obstacles]).to(device)
+        self._write_geometry(edit, env, slots, ids, records)
+
+    def _write_geometry(
+        self, edit: Edit, env: int, slots: slice, ids: Tensor, records: Tensor
+    ) -> None:
+        """Stages ids and records (n,) of slots, so that queries see the old or the new obstacle.
+
+        A record that does not belong to the id beside it is passed over, and the mesh seen alone.
+        That mesh must not be the stand-in: ids of others come before their records, and it comes
+        after those of shapes.
+        """
+        held = self.tables.mesh_ids[env, slots]
+        edit.then(held.copy_, torch.where(ids == self._stand_in, held, ids))
+        edit.then(self.records[env, slots].copy_, records)
+        edit.then(held.copy_, ids)
+
+    def write_ids(self, edit: Edit, env: int, ids: Sequence[int]) -> None:
+        """Stages the ids of all filled slots of an env."""
+        content = torch.tensor(ids, dtype=torch.int64).to(self.records.device)
+        edit.then(self.tables.mesh_ids[env, : len(ids)].copy_, content)
 
     def move(self, edit: Edit, env: int, slots: slice, poses: Tensor) -> Tensor:
         """Stages poses (n, 7), inverted: float64 on the host, float32 on the device.
@@ -117,9 +140,12 @@ class SceneStorage:
     def remove(self, edit: Edit, env: int, index: int, count: int) -> None:
         """Stages that one of `count` filled slots goes; those behind it move up by one."""
         if index + 1 < count:
-            for table in (*self.tables[:3], self.records, self.padding):
-                moved = table[env, index + 1 : count].clone()
-                edit.then(table[env, index : count - 1].copy_, moved)
+            to, moved = slice(index, count - 1), (env, slice(index + 1, count))
+            tables = self.tables
+            ids, records = tables.mesh_ids[moved].clone(), self.records[moved].clone()
+            self._write_geometry(edit, env, to, ids, records)
+            for table in (tables.mesh_from_world, tables.enabled, self.padding):
+                edit.then(table[env, to].copy_, table[moved].clone())
         self.truncate(edit, env, count - 1)
 
     def write_enabled(self, env: int, slots: slice, mask: Tensor) -> None:

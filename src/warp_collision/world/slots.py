@@ -88,7 +88,7 @@ class Slots:
     @property
     def most(self) -> int:
         """Number of slots of the fullest env."""
-        return max(len(slots) for slots in self.envs)
+        return max(map(len, self.envs))
 
     def extend(self, n_envs: int) -> None:
         """Adds empty envs until there are so many."""
@@ -105,7 +105,8 @@ class Slots:
         slots[first:last] = new
         for slot in dropped:
             del index_of[slot.name]
-        index_of.update((slot.name, index) for index, slot in enumerate(new, first))
+        for index, slot in enumerate(new, first):
+            index_of[slot.name] = index
         self._publish(edit, env, slots, index_of)
         return Change(env, slots, dropped)
 
@@ -168,8 +169,8 @@ class Slots:
         return len(slots)
 
     def are_sharing(self, obstacle: MeshObstacle) -> bool:
-        """Whether several slots have an obstacle with one mesh."""
-        return sum(s.obstacle.mesh is obstacle.mesh for slots in self.envs for s in slots) > 1
+        """Whether several slots have an obstacle."""
+        return sum(slot.obstacle is obstacle for slots in self.envs for slot in slots) > 1
 
     def index_for_many(self, names: Iterable[str], env: int, max_obstacles: int) -> int:
         """The index of the first of consecutive free slots for new names."""
