@@ -135,14 +135,17 @@ def test_slow_contenders_get_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None
     assert harness.within(make, 4, 100.0, harness.CPU).items == 4
 
 
-def test_costs_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    few = ["--only", "tiny", "near-torus-200", "--scale", "0.01", *FEW]
+@pytest.mark.parametrize("names", [["tiny"], pytest.param(["near-torus-200", "tiny"], marks=slow)])
+def test_costs_are_written(
+    names: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = ["--only", *names, "--scale", "0.01", *FEW]
     assert main([*few, "--write", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     text = (tmp_path / "costs-cpu.md").read_text()
     assert text in printed
     rows = [line.split("|")[1].strip() for line in text.splitlines()[4:]]
-    assert rows == ["near-torus-200", "tiny"]
+    assert rows == names
     assert (tmp_path / "costs-cpu.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -331,6 +334,7 @@ def test_starts_of_commands_are_measured() -> None:
         assert f"| `warp-collision {command}` |" in text
 
 
+@slow
 def test_users_questions_have_the_same_answers(capsys: pytest.CaptureFixture[str]) -> None:
     """Or it would fail; here with a sixteenth of the paths."""
     assert main(["users", "--scale", "0.06", "--only", "5 obstacles", *FEW]) == 0
@@ -340,6 +344,7 @@ def test_users_questions_have_the_same_answers(capsys: pytest.CaptureFixture[str
     assert "drop-in" in text
 
 
+@slow
 def test_lanes_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lanes", "--scale", "0.02", "--only", "plates, many", *FEW]) == 0
     assert "without lanes" in capsys.readouterr().out
