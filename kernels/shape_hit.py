@@ -9,7 +9,7 @@ from warp_collision.kernels.joint_path import (
     make_segment_collides,
 )
 from warp_collision.kernels.kinematics import FramePose
-from warp_collision.kernels.pieces_over_shapes import (
+from warp_collision.kernels.pieces_over_obstacles import (
     check_shape_of_body,
     link_collides,
     link_in_motion,

@@ -1,0 +1,370 @@
+"""Convex pieces of a robot's links over obstacles: what spheres refuse.
+
+Spheres stick out of a link, its pieces hardly do. A piece is proven apart from an obstacle with a
+formula, or from a cell of another one, by a direction, as two pieces are.
+"""
+
+import warp as wp
+
+from warp_collision.kernels.body_check import (
+    CLEAR,
+    HIT,
+    UNDECIDED,
+    BodyCheck,
+    Interval,
+    RestingBody,
+    body_in_motion,
+    check_obstacle,
+    interval_around,
+    reach_of,
+    touches_body,
+    travel,
+)
+from warp_collision.kernels.compiling import compiled_once
+from warp_collision.kernels.convex_pieces import (
+    Piece,
+    Separation,
+    make_separation,
+    piece_at,
+    row_of,
+    support,
+)
+from warp_collision.kernels.kinematics import FramePose, Twist, point_in_world, xyz
+from warp_collision.kernels.mesh_record import FAR, ExactShape, Shape, is_exact, load_exact
+from warp_collision.kernels.obstacle_cells import (
+    Cell,
+    coordinates_of_cell,
+    has_cells,
+    is_point_inside,
+    make_cell_walk,
+    support_of_cell,
+    way_from_cell,
+)
+from warp_collision.kernels.precision import is_finite3, uncertainty
+from warp_collision.kernels.robot_motion import (
+    MovingFrame,
+    Robot,
+    RobotBody,
+    Segment,
+    velocity_of,
+)
+from warp_collision.kernels.robot_pairs import PIECE_ROUNDING
+from warp_collision.kernels.scene import Obstacle, Scene, is_hit, make_walk, record_of
+from warp_collision.kernels.shape_distance import POINT, shape_distance, with_signs_of
+from warp_collision.kernels.transforms import to_world
+
+# Bounds of what is not proven apart.
+TOUCHING = wp.constant(wp.vec2(-1.0e15, -1.0e15))
+
+
+@wp.func
+def support_of_core(_pieces: wp.uint64, exact: ExactShape, direction: wp.vec3) -> wp.vec3:
+    """The point of a shape without its radius that is farthest along a direction, in its frame.
+
+    A sphere is a point with a radius, a capsule a segment; half spaces have none.
+    """
+    size = exact.size
+    if exact.kind == Shape.CUBOID:
+        return with_signs_of(size, direction)
+    top = wp.where(direction[2] < 0.0, -size[2], size[2])
+    across = wp.vec3(0.0)
+    if exact.kind == Shape.CYLINDER:
+        flat = wp.vec3(direction[0], direction[1], 0.0)
+        length = wp.length(flat)
+        if length > POINT:
+            across = (size[0] / length) * flat
+    return wp.vec3(across[0], across[1], top)
+
+
+separate_from_shape = make_separation(ExactShape, "shape", support_of_core)
+separate_from_cell = make_separation(Cell, "cell", support_of_cell)
+
+
+@wp.func
+def shape_from_mesh(exact: ExactShape) -> FramePose:
+    """The frame of a mesh in that of its shape."""
+    rotation = wp.identity(3, dtype=float)
+    if exact.is_rotated:
+        rotation = wp.quat_to_matrix(exact.rotation)
+    return FramePose(rotation, -(rotation * exact.center))
+
+
+@wp.func
+def pose_after(outer: FramePose, inner: FramePose) -> FramePose:
+    """The pose of one frame after another."""
+    return FramePose(outer.rotation * inner.rotation, point_in_world(outer, inner.origin))
+
+
+@compiled_once
+def separation_from_shape(
+    pieces: wp.uint64, piece: Piece, exact: ExactShape, mesh_from_piece: FramePose, needed: float
+) -> Separation:
+    """Bounds of the distance of a piece from a shape, the lower one improved up to what is needed.
+
+    The normal is in the frame of the mesh.
+    """
+    pose = pose_after(shape_from_mesh(exact), mesh_from_piece)
+    if exact.kind == Shape.HALF_SPACE:
+        lowest = support(pieces, piece, wp.transpose(pose.rotation) * (-exact.size))
+        height = wp.dot(exact.size, point_in_world(pose, lowest)) - piece.radius
+        return Separation(exact.size, height, height)
+    radii = float(piece.radius)
+    if exact.kind == Shape.SPHERE or exact.kind == Shape.CAPSULE:
+        radii += exact.size[0]
+    # From where the shape is nearest to the middle of the piece; that is found in its mesh's frame.
+    outward = shape_distance(exact, point_in_world(mesh_from_piece, xyz(piece.ball))).gradient
+    if exact.is_rotated:
+        outward = wp.quat_rotate(exact.rotation, outward)
+    found = separate_from_shape(pieces, piece, exact, pose, outward, radii, needed, -radii)
+    if exact.is_rotated:
+        found.normal = wp.quat_rotate_inv(exact.rotation, found.normal)
+    return found
+
+
+@wp.func
+def mesh_from_frame(obstacle: Obstacle, frame_pose: FramePose) -> FramePose:
+    """A frame of a robot in that of an obstacle."""
+    pose = obstacle.mesh_from_world
+    rotation = wp.quat_to_matrix(wp.transform_get_rotation(pose))
+    return FramePose(rotation * frame_pose.rotation, wp.transform_point(pose, frame_pose.origin))
+
+
+@wp.struct
+class MovingLink:
+    """A body and an interval to check, and where its pieces are."""
+
+    pieces: wp.uint64  # pointer, see `Robot`
+    check: BodyCheck
+
+
+@wp.struct
+class MovingPiece:
+    """A piece of a body over an interval, at an obstacle."""
+
+    link: MovingLink
+    piece: Piece
+    pose: FramePose  # mesh_from_frame
+    mesh_from_world: wp.transform
+    error: float  # of its distance, by all but the obstacle's own coordinates; with padding [m]
+    needed: float  # farther obstacles do not matter [m]
+
+
+@wp.func
+def approach_of_piece(check: BodyCheck, ball: wp.vec4, normal: wp.vec3) -> float:
+    """Bound of how far any point of a piece moves along a normal over an interval [m].
+
+    Args:
+        check: the body of the piece, whose bound of acceleration holds for its pieces.
+        ball: around the piece, in the frame of the body.
+        normal: unit vector in the world.
+    """
+    arm = check.state.frame_pose.rotation * xyz(ball)
+    speed = wp.abs(wp.dot(normal, velocity_of(check.state, arm)))
+    speed += ball[3] * wp.length(wp.cross(normal, check.state.twist.angular))
+    return travel(check.interval, speed)
+
+
+@wp.func
+def piece_in_motion(obstacle: Obstacle, link: MovingLink, piece: Piece) -> MovingPiece:
+    """A piece of a body at an obstacle; `needed` is not finite where its motion is not."""
+    check = link.check
+    interval = check.interval
+    frame_pose = check.state.frame_pose
+    ball = piece.ball
+    size = wp.length(wp.transform_get_translation(obstacle.mesh_from_world))
+    size += wp.length(frame_pose.origin) + wp.length(xyz(ball)) + ball[3]
+    error = interval.slack + (interval.rounding + PIECE_ROUNDING) * size + obstacle.padding
+    arm = frame_pose.rotation * xyz(ball)
+    speed = wp.length(velocity_of(check.state, arm))
+    moved = travel(interval, speed + wp.length(check.state.twist.angular) * ball[3])
+    # A sum keeps a NaN, which a maximum drops.
+    needed = error + wp.max(moved, interval.tolerance) + 0.0 * moved
+    pose = mesh_from_frame(obstacle, frame_pose)
+    return MovingPiece(link, piece, pose, obstacle.mesh_from_world, error, needed)
+
+
+@wp.func
+def with_separation(
+    moving: MovingPiece, found: Separation, coordinates: float, bounds: wp.vec2
+) -> wp.vec2:
+    """Bounds of the distance of pieces, see `bounds_over_obstacle`, with that of one.
+
+    A plane with the obstacle, or a cell of it, below it is at rest: of the motion of the piece only
+    that along its normal counts.
+
+    Args:
+        moving: the piece.
+        found: how it is separated, in the frame of the mesh.
+        coordinates: by which distances from the obstacle are rounded [m].
+        bounds: of what came before.
+    """
+    check = moving.link.check
+    interval = check.interval
+    error = moving.error + (interval.rounding + PIECE_ROUNDING) * coordinates
+    normal = to_world(moving.mesh_from_world, found.normal)
+    here = found.lower - error
+    low = here - approach_of_piece(check, moving.piece.ball, normal)
+    # In this order, so that NaN is not free.
+    if not (low >= bounds[0]):
+        bounds[0] = low
+    if not (here >= bounds[1]):
+        bounds[1] = here
+    if not (here > interval.tolerance):
+        return TOUCHING
+    return bounds
+
+
+@wp.func
+def is_touching(bounds: wp.vec2) -> bool:
+    """Whether nothing is left to be proven."""
+    return bounds[1] <= -FAR
+
+
+@compiled_once
+def over_cell(cell: Cell, moving: MovingPiece, bounds: wp.vec2) -> wp.vec2:
+    """The bounds with those of a piece from one cell of an obstacle."""
+    coordinates = coordinates_of_cell(cell)
+    rounding = moving.link.check.interval.rounding + PIECE_ROUNDING
+    needed = moving.needed + rounding * coordinates
+    piece = moving.piece
+    center = point_in_world(moving.pose, xyz(piece.ball))
+    pieces = moving.link.pieces
+    way = way_from_cell(cell, center)
+    distance = wp.length(way)
+    if distance > 0.0:
+        # Most are apart by the ball around the piece already, which any direction may prove.
+        normal = way / distance
+        height = wp.dot(center - support_of_cell(pieces, cell, normal), normal)
+        if height - piece.ball[3] - cell.radius > needed:
+            return bounds
+    else:
+        way = wp.vec3(0.0, 0.0, 1.0)
+    radii = piece.radius + cell.radius
+    found = separate_from_cell(pieces, piece, cell, moving.pose, way, radii, needed, -radii)
+    return with_separation(moving, found, coordinates, bounds)
+
+
+walk_over_cells = make_cell_walk(over_cell, MovingPiece, wp.vec2, is_touching)
+
+
+@wp.func
+def over_cells(obstacle: Obstacle, moving: MovingPiece, bounds: wp.vec2) -> wp.vec2:
+    """The bounds with those of a piece from an obstacle of cells, and from what they enclose."""
+    record = record_of(obstacle)
+    if not has_cells(record):
+        return TOUCHING
+    pieces = moving.link.pieces
+    pose = moving.pose
+    first = point_in_world(pose, xyz(row_of(pieces, moving.piece.begin)))
+    lower = wp.vec3(first)
+    upper = wp.vec3(first)
+    for index in range(moving.piece.begin + 1, moving.piece.end):
+        corner = point_in_world(pose, xyz(row_of(pieces, index)))
+        lower = wp.min(lower, corner)
+        upper = wp.max(upper, corner)
+    reach = wp.vec3(moving.needed + moving.piece.radius)
+    bounds = walk_over_cells(record, lower - reach, upper + reach, moving, bounds, TOUCHING)
+    if not is_touching(bounds) and is_point_inside(record, first):
+        return TOUCHING
+    return bounds
+
+
+@wp.func
+def bounds_over_obstacle(obstacle: Obstacle, link: MovingLink) -> wp.vec2:
+    """Lower bounds of the distance of a body's pieces from an obstacle, less its padding [m].
+
+    Over the interval, and at the configuration; `TOUCHING` if that one is not above the tolerance,
+    of bodies without pieces, and of obstacles that have neither a formula nor cells. What is
+    farther than matters is FAR.
+    """
+    body = link.check.body
+    bounds = wp.vec2(FAR, FAR)
+    if body.n_pieces == 0:
+        return TOUCHING
+    is_formula = is_exact(obstacle.mesh_id, obstacle.record)
+    row = int(body.first_piece)
+    for _p in range(body.n_pieces):
+        piece = piece_at(link.pieces, row)
+        row = piece.end
+        moving = piece_in_motion(obstacle, link, piece)
+        if not (moving.needed < FAR):
+            return TOUCHING
+        if is_formula:
+            exact = load_exact(obstacle.record)
+            size = wp.length(exact.center) + wp.length(exact.size)
+            needed = moving.needed
+            needed += (link.check.interval.rounding + PIECE_ROUNDING) * size
+            found = separation_from_shape(link.pieces, piece, exact, moving.pose, needed)
+            bounds = with_separation(moving, found, size, bounds)
+        else:
+            bounds = over_cells(obstacle, moving, bounds)
+        if is_touching(bounds):
+            return bounds
+    return bounds
+
+
+@wp.func
+def check_link(obstacle: Obstacle, link: MovingLink, verdict: int) -> int:
+    """Checks a body against one obstacle by its spheres, and where these refuse by its pieces."""
+    found = check_obstacle(obstacle, link.check, verdict)
+    if verdict == HIT or found == verdict:
+        return found
+    bounds = bounds_over_obstacle(obstacle, link)
+    if is_touching(bounds):
+        return found
+    return wp.where(bounds[0] > 0.0, verdict, UNDECIDED)
+
+
+check_links = make_walk(check_link, MovingLink, int)
+
+
+@wp.func
+def link_in_motion(segment: Segment, body: RobotBody, interval: Interval) -> BodyCheck:
+    """As `body_in_motion`, with a bound of the acceleration that holds for its pieces too."""
+    body.spread = wp.max(body.spread, body.far_piece)
+    return body_in_motion(segment, body, interval)
+
+
+@wp.func
+def check_shape_of_body(check: BodyCheck, robot: Robot, scene: Scene, env: int) -> int:
+    """Checks a body against all enabled obstacles of an env by its shape."""
+    if not is_finite3(check.center):
+        return HIT
+    link = MovingLink(robot.pieces, check)
+    return check_links(scene, env, check.body.begin, check.center, reach_of(check), link, CLEAR)
+
+
+# -- at rest --------------------------------------------------------------------------------------
+
+
+@wp.func
+def touches_link(obstacle: Obstacle, link: MovingLink, hit: bool) -> bool:
+    """Whether an obstacle touches the spheres of a body at rest, and its pieces."""
+    check = link.check
+    frame_pose = check.state.frame_pose
+    if not touches_body(
+        obstacle, RestingBody(check.spheres, check.body, frame_pose, check.center), hit
+    ):
+        return False
+    far = wp.length(check.center) + check.body.radius
+    far += wp.length(wp.transform_get_translation(obstacle.mesh_from_world))
+    interval = interval_around(0.0, 0.0, 0.0, 0.0, uncertainty(far, 0.0))
+    check = BodyCheck(check.spheres, check.body, check.state, check.center, 0.0, interval)
+    return is_touching(bounds_over_obstacle(obstacle, MovingLink(link.pieces, check)))
+
+
+touches_resting_link = make_walk(touches_link, MovingLink, bool, is_hit)
+
+
+@wp.func
+def link_collides(
+    robot: Robot, body: RobotBody, frame_pose: FramePose, center: wp.vec3, scene: Scene, env: int
+) -> bool:
+    """Whether a body touches an enabled obstacle of an env by its shape, or is not finite."""
+    if not is_finite3(center):
+        return True
+    still = MovingFrame(frame_pose, Twist(wp.vec3(0.0), wp.vec3(0.0)))
+    interval = interval_around(0.0, 0.0, 0.0, 0.0, 0.0)
+    check = BodyCheck(robot.spheres, body, still, center, 0.0, interval)
+    link = MovingLink(robot.pieces, check)
+    return touches_resting_link(scene, env, body.begin, center, body.radius, link, False)
