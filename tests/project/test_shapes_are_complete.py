@@ -40,7 +40,7 @@ def test_functions_of_shapes(function: str) -> None:
 
 
 def test_supports_of_shapes() -> None:
-    path = "kernels/pieces_over_shapes.py"
+    path = "kernels/pieces_over_obstacles.py"
     told_apart = branches_of(path, "support_of_core") | branches_of(path, "separation_from_shape")
     left_out = {*KINDS} - told_apart - ROUND
     assert not left_out, f"{path} takes for capsules: {left_out}"

@@ -20,8 +20,8 @@ from warp_collision import (
     Cuboid,
     HalfSpace,
     MeshWorld,
-    PointCloud,
     RobotSpheres,
+    VoxelGrid,
     configuration_in_collision,
     joint_path_in_collision,
 )
@@ -215,11 +215,15 @@ def test_obstacles_that_move(arm: RobotSpheres, device: torch.device) -> None:
         assert found.item() == is_hit
 
 
-def test_what_has_no_formula_is_decided_by_spheres(arm: RobotSpheres, device: torch.device) -> None:
+def test_what_has_no_cells_is_decided_by_spheres(arm: RobotSpheres, device: torch.device) -> None:
+    """Distances on a grid, and open meshes: their inside ends where there is no surface."""
     joints = random_joints(arm.joint_limits, 300, None).float().to(device)
+    ball = trimesh.creation.icosphere(2, 0.15)
+    ball.update_faces(ball.triangles_center[:, 2] > -0.1)
     world = MeshWorld(device=device)
-    world.add("ball", trimesh.creation.icosphere(2, 0.15), (0.4, 0.1, 0.5, 1, 0, 0, 0))
-    world.add("cloud", PointCloud(np.array([[-0.3, 0.2, 0.6]]), radius=0.1))
+    world.add("bowl", ball, (0.4, 0.1, 0.5, 1, 0, 0, 0))
+    distances = np.linalg.norm(0.05 * (np.indices((9, 9, 9)) - 4), axis=0) - 0.1
+    world.add("grid", VoxelGrid.from_esdf(distances, 0.05, error=0.0, origin=(-0.5, 0.0, 0.4)))
     expected = configuration_in_collision(joints, arm, world)
     assert expected.any()
     assert torch.equal(configuration_in_collision(joints, arm, world, shapes="exact"), expected)

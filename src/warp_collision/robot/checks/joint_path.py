@@ -48,8 +48,9 @@ def configuration_in_collision(
         robot: the robot.
         world: the obstacles.
         shapes: what of a link touches an obstacle. "spheres": its spheres. "exact": where spheres
-            touch an obstacle that has a formula, the convex pieces that cover the link decide, as
-            they do for links among each other. A gripper may then be a millimetre above a table.
+            touch an obstacle, the convex pieces that cover the link decide, as they do for links
+            among each other. A gripper may then be a millimetre above a table. Open meshes with an
+            inside and grids of distances are left to the spheres.
         self_collision: whether self-collisions count, by the pairs of
             `RobotSpheres.self_collision_pairs`; or the pairs to check. Links to which spheres were
             fitted touch where their convex pieces do too.

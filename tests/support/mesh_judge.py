@@ -1,0 +1,92 @@
+"""Clearance of the links of a robot by their meshes, in float64, as coal has it.
+
+What is wholly inside of a closed mesh touches it, too, which coal does not see.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import coal
+import numpy as np
+import trimesh
+
+from reference import Array, winding_number
+
+
+class Fixed(NamedTuple):
+    """An obstacle for coal, in the world.
+
+    Attributes:
+        shape: its surface; of a ball the solid.
+        pose: (4, 4).
+        solid: its closed mesh in its own frame, if it has an inside.
+    """
+
+    shape: Any
+    pose: Array
+    solid: trimesh.Trimesh | None = None
+
+
+def surface(mesh: trimesh.Trimesh) -> Any:
+    """A mesh as coal has it."""
+    model = coal.BVHModelOBBRSS()
+    model.beginModel(len(mesh.faces), len(mesh.vertices))
+    vertices, faces = coal.StdVec_Vec3s(), coal.StdVec_Triangle()
+    vertices.extend([*np.asarray(mesh.vertices, dtype=float)])
+    faces.extend([coal.Triangle(*map(int, face)) for face in mesh.faces])
+    model.addSubModel(vertices, faces)
+    model.endModel()
+    return model
+
+
+def of_mesh(mesh: trimesh.Trimesh, pose: Array, *, is_solid: bool = True) -> Fixed:
+    """A mesh at a pose."""
+    return Fixed(surface(mesh), pose, mesh if is_solid else None)
+
+
+def of_balls(centers: Array, radius: float, pose: Array) -> list[Fixed]:
+    """Balls in a frame."""
+    made = []
+    for center in centers:
+        place = pose.copy()
+        place[:3, 3] += pose[:3, :3] @ center
+        made.append(Fixed(coal.Sphere(radius), place))
+    return made
+
+
+class MeshJudge:
+    """Links by their meshes among obstacles."""
+
+    def __init__(self, links: Mapping[str, Sequence[trimesh.Trimesh]], obstacles: Sequence[Fixed]):
+        self._links = {
+            name: [(mesh, surface(mesh)) for mesh in meshes] for name, meshes in links.items()
+        }
+        self._obstacles = [
+            (fixed, coal.Transform3s(fixed.pose[:3, :3], fixed.pose[:3, 3])) for fixed in obstacles
+        ]
+
+    def clearance(self, frames: Mapping[str, Array]) -> float:
+        """Least distance of links at frames (4, 4) from the obstacles [m]; 0 where they touch."""
+        least = np.inf
+        request, result = coal.DistanceRequest(), coal.DistanceResult()
+        for name, meshes in self._links.items():
+            frame = frames[name]
+            place = coal.Transform3s(frame[:3, :3], frame[:3, 3])
+            for mesh, model in meshes:
+                for fixed, at in self._obstacles:
+                    result.clear()
+                    found = coal.distance(model, place, fixed.shape, at, request, result)
+                    if fixed.solid is not None and found > 0.0:
+                        found *= not self._encloses(fixed, frame, mesh)
+                    least = min(least, max(found, 0.0))
+        return least
+
+    def _encloses(self, fixed: Fixed, frame: Array, mesh: trimesh.Trimesh) -> bool:
+        """Whether a body that meets no surface of an obstacle is inside, by one of its points."""
+        assert fixed.solid is not None
+        local = np.linalg.inv(fixed.pose) @ frame @ np.append(mesh.vertices[0], 1.0)
+        low, high = fixed.solid.bounds
+        if not ((local[:3] > low) & (local[:3] < high)).all():
+            return False
+        faces = fixed.solid.faces
+        return bool(abs(winding_number(local[None, :3], fixed.solid.vertices, faces)[0]) > 0.5)
