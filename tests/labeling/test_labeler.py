@@ -14,6 +14,7 @@ from labels import PROBLEMS, assert_same, plain_loop, problem_rows, world_of
 from warp_collision import MeshWorld, RobotSpheres
 from warp_collision.examples import load_panda, load_problem
 from warp_collision.labeling import PathLabeler, PathRow
+from warp_collision.labeling.columns import rows_of
 from warp_collision.labeling.labeler import ALL_OUTPUTS, OUTPUTS
 from warp_collision.labeling.world_cache import WorldCache
 
@@ -108,6 +109,41 @@ def test_a_batch_is_a_few_launches(panda, monkeypatch):
     found = PathLabeler(panda, worlds, outputs=("free",)).label(rows)
     assert found["free"].all()
     assert calls == [1000]
+
+
+def test_yes_or_no_alone_leaves_out_what_is_decided(panda, rows, monkeypatch):
+    """The same answers; of a path that is not free, no segments after the first turn that says so."""
+    from warp_collision.labeling import robot_paths
+
+    asked = []
+    original = robot_paths.joint_path_in_collision
+
+    def counted(joints, *arguments, **options):
+        asked.append(len(joints))
+        return original(joints, *arguments, **options)
+
+    expected = PathLabeler(panda, WORLDS).label(rows)["free"]
+    monkeypatch.setattr(robot_paths, "joint_path_in_collision", counted)
+    found = PathLabeler(panda, WORLDS, outputs=["free"]).label(rows)
+    np.testing.assert_array_equal(found["free"], expected)
+    assert asked[0] == sum(-(-max(1, len(row.path) - 1) // 4) for row in rows)
+    assert sum(asked) < 0.8 * sum(max(1, len(row.path) - 1) for row in rows)
+
+
+def test_lists_of_tables_are_the_paths_they_hold(panda):
+    """Paths of several lengths, in slices of chunks: not those of other rows."""
+    pa = pytest.importorskip("pyarrow")
+    rows = problem_rows(12, seed=8)
+    chunk = pa.array([row.path.tolist() for row in rows], pa.list_(pa.list_(pa.float32())))
+    table = pa.table(
+        {
+            "path": pa.chunked_array([chunk.slice(3, 4), chunk.slice(7, 5)]),
+            "world": [row.world for row in rows[3:]],
+        }
+    )
+    for found, row in zip(rows_of(table, {}), rows[3:], strict=True):
+        np.testing.assert_array_equal(found.path, row.path)
+        assert found.path.dtype == np.float32
 
 
 def test_bad_rows_are_errors_of_their_own(panda, tmp_path):

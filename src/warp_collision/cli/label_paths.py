@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import hashlib
 import signal
 import sys
@@ -61,6 +62,7 @@ def label_paths(options: argparse.Namespace, device: torch.device) -> int:
         retry_errors=options.retry_errors,
     )
     run = _Run(len(writer.written))
+    gc.freeze()  # what was imported is not looked through again while rows come and go
     is_whole = False
     try:
         with (

@@ -110,6 +110,8 @@ def _arrow_arrays(array: Any) -> list[Any]:
         return [
             np.asarray(item.values).reshape(shape) if item.is_valid else None for item in storage
         ]
+    if (rows := _rows_at_once(array)) is not None:
+        return rows
     found: list[Any] = []
     for item in array:
         try:
@@ -117,6 +119,21 @@ def _arrow_arrays(array: Any) -> list[Any]:
         except (ValueError, AttributeError) as error:
             found.append(ValueError(f"path {one_line(error)}"))
     return found
+
+
+def _rows_at_once(array: Any) -> list[np.ndarray] | None:
+    """The arrays of lists that differ in their first axis alone; None of others."""
+    import pyarrow as pa
+
+    if array.null_count or not pa.types.is_nested(array.type):
+        return None
+    try:
+        values = _dense(array.flatten())
+    except ValueError:
+        return None
+    lengths_of: Any = importlib.import_module("pyarrow.compute").list_value_length
+    ends = np.cumsum(lengths_of(array).to_numpy(zero_copy_only=False)).tolist()
+    return [values[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 def _dense(values: Any) -> np.ndarray:

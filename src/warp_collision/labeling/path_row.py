@@ -88,8 +88,10 @@ def checked_path(path: Any, width: int | None) -> np.ndarray:
         array = np.asarray(path)
         if array.dtype == object:  # of arrays, as tables have them
             array = np.stack([np.stack([*part]) if part.dtype == object else part for part in path])
-        with np.errstate(over="ignore"):  # a double beyond float32 becomes inf, refused below
-            values = array.astype(np.float32)
+        values = array
+        if array.dtype != np.float32:
+            with np.errstate(over="ignore"):  # a double beyond float32 becomes inf, refused below
+                values = array.astype(np.float32)
     except (AttributeError, TypeError, ValueError):
         raise ValueError(
             "path must be numbers, the same count at each waypoint, got " + short_repr(path)
@@ -98,16 +100,14 @@ def checked_path(path: Any, width: int | None) -> np.ndarray:
     last, axes = (4, 3) if width is None else (width, 2)
     if values.ndim != axes or values.shape[-1] != last or 0 in values.shape:
         raise ValueError(f"path must have shape {rule}, got {values.shape}")
-    bad = np.argwhere(~np.isfinite(values))
-    if len(bad):
-        index = tuple(int(i) for i in bad[0])
-        raise ValueError(f"path must be finite, got {array[index]} at waypoint {index[0]}")
-    far = np.argwhere(np.abs(values) > _MOST)
-    if len(far):
-        index = tuple(int(i) for i in far[0])
-        raise ValueError(
-            f"path must have values of at most {_MOST:g}, got {array[index]} at waypoint {index[0]}"
-        )
+    if not np.abs(values).max() <= _MOST:  # NaN is not
+        for rule, is_wrong in (
+            ("be finite", ~np.isfinite(values)),
+            (f"have values of at most {_MOST:g}", np.abs(values) > _MOST),
+        ):
+            for index in np.argwhere(is_wrong)[:1].tolist():
+                wrong = array[tuple(index)]
+                raise ValueError(f"path must {rule}, got {wrong} at waypoint {index[0]}")
     return values
 
 
