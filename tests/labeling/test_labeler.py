@@ -112,7 +112,7 @@ def test_a_batch_is_a_few_launches(panda, monkeypatch):
 
 
 def test_yes_or_no_alone_leaves_out_what_is_decided(panda, rows, monkeypatch):
-    """The same answers; of a path that is not free, no segments after the first turn that says so."""
+    """The same answers; of a path that is not free, only segments up to the first such turn."""
     from warp_collision.labeling import robot_paths
 
     asked = []
