@@ -10,6 +10,7 @@ from robots import PANDA
 from warp_collision import MeshWorld, VoxelGrid
 from warp_collision.cli.__main__ import main
 from warp_collision.examples import load_panda
+from warp_collision.robot.model import urdf_model
 
 # The ends are free, the arc between them goes through the plate.
 ENDS = [[-0.9, 0, 0, -1.6, 0, 1.6, 0.8], [0.9, 0, 0, -1.6, 0, 1.6, 0.8]]
@@ -75,6 +76,16 @@ def test_free_motions_are_proven(check, tmp_path):
     (tmp_path / "panda.srdf").write_text(SRDF)
     _, out, _ = check(ENDS[:1] * 2, "--srdf", tmp_path / "panda.srdf")
     assert "with itself by 1056 pairs" in out
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_the_urdf_is_read_once(check, tmp_path, monkeypatch, is_saved):
+    saved = tmp_path / "panda.yaml"
+    load_panda().save(saved)
+    read, files = urdf_model.read_urdf, []
+    monkeypatch.setattr(urdf_model, "read_urdf", lambda path: files.append(path) or read(path))
+    assert check(ENDS, *([f"--robot={saved}"] if is_saved else []))[0] == 1
+    assert len(files) == 1
 
 
 def test_what_cannot_change_is_told_apart(check, world):

@@ -10,7 +10,7 @@ import trimesh
 from robots import PANDA
 from warp_collision.cli.__main__ import main
 from warp_collision.robot import RobotSpheres
-from warp_collision.robot.model import link_shapes, urdf_model
+from warp_collision.robot.model import link_shapes
 
 ENDS = [[-0.9, 0, 0, -1.6, 0, 1.6, 0.8], [-0.5, 0, 0, -1.6, 0, 1.6, 0.8]]
 NAMES = [f"panda_joint{i}" for i in range(1, 8)]
@@ -55,13 +55,6 @@ def test_joints_are_read_before_spheres_are_fitted(check, tmp_path, monkeypatch)
     status, _, err = check(saved(tmp_path / "q.npy", np.zeros((3, 2))), robot=tmp_path / "arm.urdf")
     assert status == 2
     assert "got (3, 2); one for each of turn, mimic joints have none" in err
-
-
-def test_the_urdf_is_read_for_its_joints_and_for_the_robot(check, tmp_path, monkeypatch):
-    reads, read = [], urdf_model.read_urdf
-    monkeypatch.setattr(urdf_model, "read_urdf", lambda path: reads.append(path) or read(path))
-    assert check(saved(tmp_path / "q.npy", ENDS))[0] == 0
-    assert len(reads) == 2, "once before spheres are fitted, and once by the robot"
 
 
 def test_saved_spheres_are_read_back(check, tmp_path, monkeypatch):

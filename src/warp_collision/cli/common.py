@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from warp_collision.labeling import PathFiles
     from warp_collision.robot import JointCurve, SelfCollisionPairs
     from warp_collision.robot.checks.robot_scene import RobotScene
+    from warp_collision.robot.model.robot_description import RobotJoints
 
 FREE, COLLISION, BAD_INPUT, INTERNAL_ERROR = 0, 1, 2, 3  # exit statuses
 INTERRUPTED = 130  # as shells have it for Ctrl+C
@@ -362,24 +363,28 @@ def require_not_read(options: argparse.Namespace, name: str) -> None:
 
 
 def load_joint_names(options: argparse.Namespace) -> tuple[str, ...]:
-    """Names of the robot's joint values, in order, without fitting spheres; read once."""
-    if not hasattr(options, "joint_names"):
-        options.joint_names = _read_joint_names(options)
-    return options.joint_names
+    """Names of the robot's joint values, in order, without fitting spheres."""
+    return _read_robot(options).joint_names
 
 
-def _read_joint_names(options: argparse.Namespace) -> tuple[str, ...]:
-    from warp_collision.robot.model.robot_description import read_robot_joints
-    from warp_collision.robot.model.srdf import Srdf
+def _read_robot(options: argparse.Namespace) -> RobotSpheres | RobotJoints:
+    """A robot that was saved, or the files of another before spheres are fitted; read once."""
+    if not hasattr(options, "read_robot"):
+        from warp_collision import RobotSpheres
+        from warp_collision.robot.model.robot_description import read_robot_joints
+        from warp_collision.robot.model.srdf import Srdf
 
-    if _is_saved(options):
-        return load_robot(options).joint_names
-    srdf = Srdf(options.srdf, options.group, options.state)
-    with _swapped_files_told(options):
-        return read_robot_joints(
-            *(options.robot, options.robot_spheres, options.package_dir, _locks(options), srdf),
-            options.shapes or "collision",
-        ).tree.joint_names
+        with _swapped_files_told(options):
+            if _is_saved(options):
+                saved = RobotSpheres.from_file(options.robot, package_dirs=options.package_dir)
+                options.read_robot = saved
+            else:
+                srdf = Srdf(options.srdf, options.group, options.state)
+                options.read_robot = read_robot_joints(
+                    *(options.robot, options.robot_spheres, options.package_dir),
+                    *(_locks(options), srdf, options.shapes or "collision"),
+                )
+    return options.read_robot
 
 
 def _is_saved(options: argparse.Namespace) -> bool:
@@ -396,24 +401,19 @@ def _is_saved(options: argparse.Namespace) -> bool:
 def load_robot(options: argparse.Namespace) -> RobotSpheres:
     """The robot; its spheres are written where that is wanted."""
     from warp_collision import RobotSpheres
+    from warp_collision.robot.model.robot_description import with_spheres
 
-    if _is_saved(options):
-        with _swapped_files_told(options):
-            return RobotSpheres.from_file(options.robot, package_dirs=options.package_dir)
+    read = _read_robot(options)
+    if isinstance(read, RobotSpheres):
+        return read
     with _swapped_files_told(options), StatusLine() as line:
-        robot = RobotSpheres(
-            options.robot,
-            spheres=options.robot_spheres,
-            srdf=options.srdf,
-            package_dirs=options.package_dir,
-            group=options.group,
-            state=options.state,
-            lock_joints=_locks(options),
-            shapes=options.shapes or "collision",
-            progress=lambda link, number, count: line.write(
+
+        def progress(link: str, number: int, count: int) -> None:
+            line.write(
                 f"warp-collision: fitting spheres, link {number} of {count}: {escaped(link, 40)}"
-            ),
-        )
+            )
+
+        robot = RobotSpheres._described(with_spheres(read, progress=progress))
     if options.save_spheres is not None:
         robot.save_spheres(options.save_spheres)
         path = escaped(str(options.save_spheres))

@@ -151,7 +151,7 @@ def joint_path_in_collision(
         [[True]]
     """
     joints, env_index, degree = _checked_paths(joints, robot, world, env_index)
-    base = root_frames(base_pose, joints, 1)
+    base = None if base_pose is None else root_frames(base_pose, joints, 1)
     operands = path_operands(
         joints, robot, world, self_collision, ignore, env_index, base, poses, degree
     )
@@ -285,7 +285,7 @@ def _checked_paths(
     degree = 1
     if isinstance(joints, JointCurve):
         joints, degree = control_points(joints, robot, world.device)
-    robot.check_joints(waypoints_of(joints, degree))
+    robot.check_joints(joints if degree == 1 else waypoints_of(joints, degree))
     joints, env_index = checked_rows(joints, world, env_index)
     require_motion(joints)
     return joints, env_index, degree

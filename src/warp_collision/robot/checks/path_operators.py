@@ -106,10 +106,10 @@ def _of_configurations(operands: PathOperands) -> tuple[Any, tuple[int, int], tu
 
 
 def _of_segments(
-    operands: PathOperands, base_moves: bool = False
+    operands: PathOperands, segments: tuple[int, int], base_moves: bool = False
 ) -> tuple[Any, tuple[int, int], tuple[Tensor, ...]]:
     """The kernel of segments, its threads and their scratch memory; see `_of_configurations`."""
-    joints, robot, (batch, count) = operands.joints, operands.robot, operands.segments
+    joints, robot, (batch, count) = operands.joints, operands.robot, segments
     if joints.device != CPU or base_moves or operands.degree != 1:
         return kernels.joint_path_hit, (batch, count), operands.scratch((batch, count), STATE)
     threads = -(-batch * count // SEGMENTS)
@@ -123,8 +123,10 @@ def run_paths(operands: PathOperands, tolerance: Tensor, *, of_shapes: bool = Fa
 
     By shapes as in `run_configurations_of_shapes`.
     """
-    rest, movers = split(operands)
     run = run_paths_of_shapes_at_rest if of_shapes else run_paths_at_rest
+    if not operands.scene.is_moving:
+        return run(operands, tolerance)
+    rest, movers = split(operands)
     hit = run(rest, tolerance)
     if movers is None:
         return hit
@@ -177,7 +179,7 @@ def run_paths_at_rest(
     """
     joints, scene, env_index, base, robot, pairs, _ = operands
     segments = operands.segments
-    kernel, dim, scratch = _of_segments(operands, base_moves)
+    kernel, dim, scratch = _of_segments(operands, segments, base_moves)
     if n_segments is None:
         hit = joints.new_empty(segments, dtype=torch.bool)
     else:  # threads read what others have not written yet
@@ -196,7 +198,7 @@ def run_paths_at_rest(
 def repeated_paths(operands: PathOperands, tolerance: Tensor) -> Callable[..., Tensor]:
     """`run_paths_at_rest` of one CPU thread, for many joints like these; takes joints and scene."""
     segments = operands.segments
-    kernel, dim, scratch = _of_segments(operands)
+    kernel, dim, scratch = _of_segments(operands, segments)
     return _repeated(kernel, operands, dim, segments, (tolerance, None, *scratch))
 
 

@@ -123,12 +123,23 @@ class RobotJoints(NamedTuple):
         spheres: those that are given, if any.
         locked: locked joints and their values.
         tree: the moving frames.
+        srdf: the semantic file, which may be none.
+        path: of the URDF.
+        package_dirs: where its packages are looked for.
     """
 
     urdf: UrdfModel
     spheres: SphereModel | None
     locked: dict[str, float]
     tree: KinematicTree
+    srdf: Srdf
+    path: Path
+    package_dirs: tuple[Path, ...]
+
+    @property
+    def joint_names(self) -> tuple[str, ...]:
+        """Names of the joints with a value, in order."""
+        return self.tree.joint_names
 
 
 def read_robot_joints(
@@ -149,7 +160,7 @@ def read_robot_joints(
     locked = {name: value for name, value in chosen.items() if value is not None}
     with errors_at(escaped(str(urdf))):
         tree = kinematic_tree(links, with_locked(joints, locked))
-    return RobotJoints(model, given, locked, tree)
+    return RobotJoints(model, given, locked, tree, srdf, Path(urdf), (*map(Path, package_dirs),))
 
 
 def read_robot(
@@ -177,13 +188,22 @@ def read_robot(
             shapes=None if shapes == "collision" else shapes,
         )
         return read_robot_file(urdf, package_dirs)
-    model, spheres_given, locked, tree = read_robot_joints(
-        urdf, spheres, package_dirs, lock_joints, srdf, shapes
-    )
+    joints = read_robot_joints(urdf, spheres, package_dirs, lock_joints, srdf, shapes)
+    return with_spheres(joints, max_overshoot, padding, progress)
+
+
+def with_spheres(
+    joints: RobotJoints,
+    max_overshoot: Overshoot = None,
+    padding: float | Mapping[str, float] = 0.0,
+    progress: Progress | None = None,
+) -> RobotDescription:
+    """A robot whose files are read, with spheres fitted where none are given."""
+    model, spheres_given, locked, tree, srdf, path, package_dirs = joints
     links = model.link_names
     disabled = srdf.left_out(links)  # before fits take their time
     if spheres_given is None:
-        with errors_at(escaped(str(urdf))):
+        with errors_at(escaped(str(path))):
             sphere_model, fits = spheres_of_shapes(model, max_overshoot, progress)
             if not sphere_model.bodies:
                 raise ValueError(_no_shapes(model))
@@ -213,10 +233,10 @@ def read_robot(
         locked,
         contacts,
         srdf.named_states(),
-        Path(urdf),
-        tuple(map(Path, package_dirs)),
+        path,
+        package_dirs,
         links_without_shapes=_without_shapes(model),
-        shapes_of=shapes,
+        shapes_of=model.shapes,
     )
 
 

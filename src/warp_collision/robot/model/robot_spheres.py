@@ -160,8 +160,12 @@ class RobotSpheres:
             ValueError: it is no such file, or the URDF was changed since: the error says how to
                 save it again. A mesh that was changed is not noticed.
         """
+        return cls._described(read_robot_file(path, package_dirs))
+
+    @classmethod
+    def _described(cls, description: RobotDescription) -> Self:
         robot = cls.__new__(cls)
-        robot._take(read_robot_file(path, package_dirs))
+        robot._take(description)
         return robot
 
     def _take(self, robot: RobotDescription) -> None:
@@ -679,7 +683,7 @@ class RobotSpheres:
         if not isinstance(joints, Tensor) or joints.dtype not in (torch.float32, torch.float64):
             kind = joints.dtype if isinstance(joints, Tensor) else type(joints).__name__
             raise TypeError(f"joints must be a float32 or float64 tensor, got {kind}")
-        if joints.ndim == 0 or joints.shape[-1] != self.n_joints:
+        if joints.ndim == 0 or joints.shape[-1] != len(self.joint_names):
             raise ValueError(
                 f"joints must have shape (..., {self.n_joints}), one value for each of "
                 f"{', '.join(self.joint_names)}, got {tuple(joints.shape)}"
