@@ -19,10 +19,10 @@ from warp_collision.planning.guard_launch import GuardedRobots, GuardTables
 from warp_collision.planning.motion_limits import MotionLimits, array_of_joints
 from warp_collision.poses import PoseLike
 from warp_collision.robot import JointCurve, RobotSpheres, SelfCollisionPairs, joint_path_clearance
+from warp_collision.robot.checks.path_operands import require_robot_and_world
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.robot.model.allowed_pairs import Contacts, as_pairs
 from warp_collision.robot.model.base_pose import base_operand
-from warp_collision.robot.model.robot_spheres import require_robot_and_world
 from warp_collision.world import MeshWorld
 
 _Array = NDArray[np.float64]

@@ -32,8 +32,8 @@ from warp_collision.robot import (
     SelfCollisionPairs,
     joint_path_clearance,
 )
+from warp_collision.robot.checks.path_operands import require_robot_and_world
 from warp_collision.robot.model.base_pose import base_operand
-from warp_collision.robot.model.robot_spheres import require_robot_and_world
 from warp_collision.summaries import summary
 from warp_collision.world import MeshWorld
 

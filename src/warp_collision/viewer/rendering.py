@@ -18,8 +18,8 @@ from warp_collision.extras import require_extra
 from warp_collision.messages import escaped, known_names, short_repr
 from warp_collision.poses import PoseLike
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
+from warp_collision.robot.checks.path_operands import require_robot_and_world
 from warp_collision.robot.checks.robot_scene import RobotScene
-from warp_collision.robot.model.robot_spheres import require_robot_and_world
 from warp_collision.viewer.camera import Camera, parse_view
 from warp_collision.viewer.colors import Floats, Theme, theme_of
 from warp_collision.viewer.path_facts import PathFacts, evenly_along, path_facts

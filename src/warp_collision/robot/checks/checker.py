@@ -17,7 +17,11 @@ from warp_collision.robot.checks.joint_path import (
     require_motion,
     robot_tables,
 )
-from warp_collision.robot.checks.path_operands import PathOperands, control_points
+from warp_collision.robot.checks.path_operands import (
+    PathOperands,
+    control_points,
+    require_robot_and_world,
+)
 from warp_collision.robot.checks.path_operators import (
     CONFIGURATION_IN_COLLISION,
     JOINT_PATH_IN_COLLISION,
@@ -28,7 +32,7 @@ from warp_collision.robot.model.allowed_pairs import Contacts, as_pairs
 from warp_collision.robot.model.base_pose import root_frames
 from warp_collision.robot.model.joint_curve import JointCurve
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
-from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
+from warp_collision.robot.model.robot_spheres import RobotSpheres
 from warp_collision.world import MeshWorld
 
 # Configurations that one thread checks sooner than several.

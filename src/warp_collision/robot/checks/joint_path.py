@@ -11,7 +11,11 @@ from warp_collision import validate
 from warp_collision.messages import short_repr
 from warp_collision.poses import PoseLike
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
-from warp_collision.robot.checks.path_operands import PathOperands, control_points
+from warp_collision.robot.checks.path_operands import (
+    PathOperands,
+    control_points,
+    require_robot_and_world,
+)
 from warp_collision.robot.checks.path_operators import (
     CONFIGURATION_IN_COLLISION,
     JOINT_PATH_CLEARANCE,
@@ -24,7 +28,7 @@ from warp_collision.robot.model.base_pose import root_frames
 from warp_collision.robot.model.interpolation import segments_of, waypoints_of
 from warp_collision.robot.model.joint_curve import JointCurve
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
-from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
+from warp_collision.robot.model.robot_spheres import RobotSpheres
 from warp_collision.robot.model.sphere_layout import RobotTables
 from warp_collision.summaries import summary
 from warp_collision.world import MeshWorld

@@ -18,7 +18,7 @@ from warp_collision.costs import (
 )
 from warp_collision.poses import PoseLike
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
-from warp_collision.robot.checks.path_operands import control_points
+from warp_collision.robot.checks.path_operands import control_points, require_robot_and_world
 from warp_collision.robot.checks.self_collision import self_collision_cost
 from warp_collision.robot.model.allowed_pairs import Contacts
 from warp_collision.robot.model.base_pose import checked_base
@@ -32,7 +32,7 @@ from warp_collision.robot.model.interpolation import (
 )
 from warp_collision.robot.model.joint_curve import JointCurve
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
-from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
+from warp_collision.robot.model.robot_spheres import RobotSpheres
 from warp_collision.world import MeshWorld
 
 

@@ -689,15 +689,3 @@ class RobotSpheres:
                 f"{', '.join(self.joint_names)}, got {tuple(joints.shape)}"
             )
         self._first_values.look_at(joints)
-
-
-def require_robot_and_world(robot: object, world: object) -> None:
-    """Requires a robot and a world as the arguments `robot` and `world`, which are easily swapped.
-
-    Raises:
-        TypeError: one of them is something else.
-    """
-    if not isinstance(robot, RobotSpheres):
-        hint = ": robot comes before world" if isinstance(world, RobotSpheres) else ""
-        raise TypeError(f"robot must be a RobotSpheres, got {type(robot).__name__}{hint}")
-    require_world(world)
