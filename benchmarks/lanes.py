@@ -43,8 +43,7 @@ def _configurations(operands: PathOperands) -> tuple[Any, ...]:
     return joint_path.configuration_hit, rows, operands.scratch(rows, FRAME_POSE)
 
 
-def _segments(operands: PathOperands, base_moves: bool = False) -> tuple[Any, ...]:
-    rows = tuple(operands.segments)
+def _segments(operands: PathOperands, rows: tuple[int, int], *_: bool) -> tuple[Any, ...]:
     return joint_path.joint_path_hit, rows, operands.scratch(rows, STATE)
 
 

@@ -9,15 +9,19 @@ import numpy as np
 import pytest
 import torch
 import warp as wp
+from benchmarks import lanes
 
 from joint_paths import load_crane
 from lane_scenes import (
     ROBOTS,
     WITHOUT_FORMULA,
+    among,
+    far_away,
     fill,
     joint_rows,
     random_pose,
     robot_with_pieces,
+    three_envs,
 )
 from robots import PANDA
 from warp_collision import (
@@ -26,30 +30,17 @@ from warp_collision import (
 )
 from warp_collision.devices import CPU
 from warp_collision.examples import load_panda
-from warp_collision.kernels import joint_path
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.lanes.configurations import configurations_hit
 from warp_collision.robot import RobotChecker, RobotSpheres
 from warp_collision.robot.checks import path_operators
-from warp_collision.robot.model.sphere_layout import FRAME_POSE
 
 Tensor = torch.Tensor
 
 
-@pytest.fixture
-def without_lanes(monkeypatch: pytest.MonkeyPatch):
+def without_lanes(*operands, **options) -> Tensor:
     """The same function by the kernel that has a thread for each configuration."""
-
-    def of_configurations(operands):
-        rows = tuple(operands.joints.shape[:2])
-        return joint_path.configuration_hit, rows, operands.scratch(rows, FRAME_POSE)
-
-    def hits(*operands, **options) -> Tensor:
-        with monkeypatch.context() as patch:
-            patch.setattr(path_operators, "_of_configurations", of_configurations)
-            return configuration_in_collision(*operands, **options)
-
-    return hits
+    return lanes.without_lanes(lambda: configuration_in_collision(*operands, **options))
 
 
 def at_contact(hits, rows: Tensor, **options) -> Tensor:
@@ -65,7 +56,7 @@ def at_contact(hits, rows: Tensor, **options) -> Tensor:
     return torch.cat((touching, free))[None]
 
 
-def assert_same(without_lanes, robot, world, rows: Tensor, **options) -> None:
+def assert_same(robot, world, rows: Tensor, **options) -> None:
     expected = without_lanes(rows, robot, world, **options)
     assert torch.equal(configuration_in_collision(rows, robot, world, **options), expected)
     near = at_contact(lambda q: without_lanes(q, robot, world, **options), rows)
@@ -76,20 +67,20 @@ def assert_same(without_lanes, robot, world, rows: Tensor, **options) -> None:
 
 @pytest.mark.parametrize("name", ROBOTS)
 @pytest.mark.parametrize("count", [5, 12, 40])
-def test_among_exact_shapes(without_lanes, name: str, count: int) -> None:
+def test_among_exact_shapes(name: str, count: int) -> None:
     """Fewer obstacles than `FEW`, and more: by boxes, and by a tree."""
     rng = np.random.default_rng(count)
     robot, world = ROBOTS[name](), MeshWorld(device=CPU, max_obstacles=64)
     fill(world, rng, count, spread=2.0 if name == "snake" or count > 32 else 1.0)
     rows = joint_rows(robot, rng, 100 if name == "snake" else 400)
-    assert_same(without_lanes, robot, world, rows)
+    assert_same(robot, world, rows)
     expected = without_lanes(rows, robot, world, self_collision=False)
     found = configuration_in_collision(rows, robot, world, self_collision=False)
     assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("count", range(1, 18))
-def test_any_number_of_configurations(without_lanes, count: int) -> None:
+def test_any_number_of_configurations(count: int) -> None:
     """Blocks that are not full, and paths that blocks begin and end within."""
     rng = np.random.default_rng(count)
     robot, world = load_panda(), MeshWorld(device=CPU)
@@ -102,7 +93,7 @@ def test_any_number_of_configurations(without_lanes, count: int) -> None:
         assert torch.equal(checker.configuration_in_collision(rows.reshape(shape)), expected)
 
 
-def test_joint_values_that_are_not_numbers(without_lanes) -> None:
+def test_joint_values_that_are_not_numbers() -> None:
     rng = np.random.default_rng(3)
     robot, world = load_crane(), MeshWorld(device=CPU)
     fill(world, rng, 6)
@@ -120,23 +111,18 @@ def test_joint_values_that_are_not_numbers(without_lanes) -> None:
 @pytest.mark.filterwarnings("ignore:joints must be in rad")
 @pytest.mark.parametrize("far", [1.0, 100.0, 1000.0])
 @pytest.mark.parametrize("turns", [0.0, 1000.0])
-def test_far_from_the_origin_and_after_many_turns(without_lanes, far: float, turns: float) -> None:
+def test_far_from_the_origin_and_after_many_turns(far: float, turns: float) -> None:
     rng = np.random.default_rng(int(far + turns))
-    robot, world = load_panda(), MeshWorld(device=CPU)
-    base = random_pose(rng, 0.0, far * np.array([0.6, -0.5, 0.62]))
-    fill(world, rng, 8, base[:3])
+    robot, world, base = far_away(rng, far, 8)
     rows = joint_rows(robot, rng, 400)
     rows += turns * torch.from_numpy(rng.choice([-1.0, 1.0], rows.shape)).float()
-    assert_same(without_lanes, robot, world, rows, base_pose=base)
+    assert_same(robot, world, rows, base_pose=base)
 
 
-def test_envs_bases_and_contacts(without_lanes) -> None:
+def test_envs_bases_and_contacts() -> None:
     """Lanes of one block in different envs, some of which there are not; and bases of their own."""
     rng = np.random.default_rng(4)
-    robot, world = load_panda(), MeshWorld(device=CPU, n_envs=3, max_obstacles=8)
-    for env in range(3):
-        fill(world, rng, 6 + env, env=env)
-    robot.attach("rod", "panda_hand", np.array([[0, 0, 0.1, 0.05], [0.1, 0, 0.1, 0.05]]), envs=[1])
+    robot, world = three_envs(rng, 6)
     rows = joint_rows(robot, rng, 600)
     bases = torch.from_numpy(np.stack([random_pose(rng, 0.2) for _ in range(600)])).float()
     for shape in ((200, 3), (600, 1)):
@@ -153,35 +139,32 @@ def test_envs_bases_and_contacts(without_lanes) -> None:
         assert 0.0 < expected.float().mean() < 1.0
 
 
-def test_locked_joints(without_lanes) -> None:
+def test_locked_joints() -> None:
     rng = np.random.default_rng(5)
     robot = RobotSpheres(PANDA, lock_joints={"panda_joint2": 0.4, "panda_joint4": -1.0})
     world = MeshWorld(device=CPU)
     fill(world, rng, 10)
-    assert_same(without_lanes, robot, world, joint_rows(robot, rng, 500))
+    assert_same(robot, world, joint_rows(robot, rng, 500))
 
 
 @pytest.mark.parametrize("kind", WITHOUT_FORMULA)
-def test_among_what_has_no_formula(without_lanes, kind: str) -> None:
+def test_among_what_has_no_formula(kind: str) -> None:
     """Bounds of lanes find what is near; the scalar functions decide."""
     rng = np.random.default_rng(6)
-    robot, world = load_panda(), MeshWorld(device=CPU)
-    for i in range(4):
-        center = 0.75 * np.array([(1, 0, 0.5), (-1, 0.3, 0.2), (0, 1, 0.9), (0.2, -1, 0.3)][i])
-        world.add(f"{i}", WITHOUT_FORMULA[kind](rng), random_pose(rng, 0.05, center))
-    assert_same(without_lanes, robot, world, joint_rows(robot, rng, 300))
+    robot, world = among(rng, kind)
+    assert_same(robot, world, joint_rows(robot, rng, 300))
 
 
 @pytest.mark.slow  # fits spheres to the links; test_convex_pieces.py has a fast sibling
-def test_links_with_convex_pieces(without_lanes, tmp_path: Path) -> None:
+def test_links_with_convex_pieces(tmp_path: Path) -> None:
     """Spheres that touch are no contact where pieces prove that links are apart."""
     robot, world = robot_with_pieces(tmp_path), MeshWorld(device=CPU)
     rng = np.random.default_rng(8)
-    assert_same(without_lanes, robot, world, joint_rows(robot, rng, 2000))
+    assert_same(robot, world, joint_rows(robot, rng, 2000))
 
 
 @pytest.mark.slow  # compiles the kernel
-def test_without_vector_instructions(without_lanes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_vector_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled for any CPU of its kind, vectors are what the compiler makes of them."""
     plain = wp.Module("lanes_of_any_cpu", None)
     plain.options.update(OPTIONS | {"cpu_compiler_flags": ""})
@@ -190,11 +173,11 @@ def test_without_vector_instructions(without_lanes, monkeypatch: pytest.MonkeyPa
     rng = np.random.default_rng(9)
     robot, world = load_panda(), MeshWorld(device=CPU)
     fill(world, rng, 10)
-    assert_same(without_lanes, robot, world, joint_rows(robot, rng, 500))
+    assert_same(robot, world, joint_rows(robot, rng, 500))
 
 
 @pytest.mark.slow
-def test_a_million_at_random_and_at_contact(without_lanes) -> None:
+def test_a_million_at_random_and_at_contact() -> None:
     for seed in range(10):
         rng = np.random.default_rng(seed)
         for name, robot in ROBOTS.items():
@@ -204,4 +187,4 @@ def test_a_million_at_random_and_at_contact(without_lanes) -> None:
             rows = joint_rows(robot, rng, count)
             expected = without_lanes(rows, robot, world)
             assert torch.equal(configuration_in_collision(rows, robot, world), expected)
-            assert_same(without_lanes, robot, world, rows[:, : count // 8])
+            assert_same(robot, world, rows[:, : count // 8])

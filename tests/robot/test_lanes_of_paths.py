@@ -5,43 +5,33 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from benchmarks import lanes
 
 from lane_scenes import (
     ROBOTS,
     WITHOUT_FORMULA,
+    among,
+    far_away,
     fill,
     joint_rows,
     random_pose,
     robot_with_pieces,
+    three_envs,
 )
 from warp_collision import Cuboid, MeshWorld, configuration_in_collision, joint_path_in_collision
 from warp_collision.devices import CPU
 from warp_collision.examples import load_panda
-from warp_collision.kernels import joint_path
 from warp_collision.queries.evaluate import scene_of
 from warp_collision.robot import RobotChecker, RobotSpheres
 from warp_collision.robot.checks import path_operators
 from warp_collision.robot.checks.path_operands import PathOperands
-from warp_collision.robot.model.sphere_layout import STATE
 
 Tensor = torch.Tensor
 
 
-def of_segments(operands: PathOperands, base_moves: bool = False):
-    rows = tuple(operands.segments)
-    return joint_path.joint_path_hit, rows, operands.scratch(rows, STATE)
-
-
-@pytest.fixture
-def without_lanes(monkeypatch: pytest.MonkeyPatch):
+def without_lanes(*operands, **options) -> Tensor:
     """The same function by the kernel that has a thread for each segment."""
-
-    def hits(*operands, **options) -> Tensor:
-        with monkeypatch.context() as patch:
-            patch.setattr(path_operators, "_of_segments", of_segments)
-            return joint_path_in_collision(*operands, **options)
-
-    return hits
+    return lanes.without_lanes(lambda: joint_path_in_collision(*operands, **options))
 
 
 def motions(robot: RobotSpheres, rng: np.random.Generator, count: int) -> Tensor:
@@ -52,7 +42,7 @@ def motions(robot: RobotSpheres, rng: np.random.Generator, count: int) -> Tensor
     return torch.from_numpy(np.stack((begin, begin + way), axis=1)).float()
 
 
-def assert_same(without_lanes, robot, world, paths: Tensor, **options) -> None:
+def assert_same(robot, world, paths: Tensor, **options) -> None:
     """At random, and with an end that is bisected until a unit of rounding decides."""
     expected = without_lanes(paths, robot, world, **options)
     assert torch.equal(joint_path_in_collision(paths, robot, world, **options), expected)
@@ -71,7 +61,7 @@ def assert_same(without_lanes, robot, world, paths: Tensor, **options) -> None:
 
 @pytest.mark.parametrize("name", ROBOTS)
 @pytest.mark.parametrize("count", [5, 40])
-def test_among_exact_shapes(without_lanes, name: str, count: int) -> None:
+def test_among_exact_shapes(name: str, count: int) -> None:
     rng = np.random.default_rng(count)
     robot, world = ROBOTS[name](), MeshWorld(device=CPU, max_obstacles=64)
     fill(world, rng, count, spread=4.0 if name == "snake" or count > 32 else 1.0)
@@ -80,14 +70,14 @@ def test_among_exact_shapes(without_lanes, name: str, count: int) -> None:
         paths[:, 1] = paths[:, 0] + 0.05 * (paths[:, 1] - paths[:, 0])
         is_free = ~configuration_in_collision(paths, robot, world).any(1)
         paths = torch.cat((paths[is_free], paths[~is_free][:20]))
-    assert_same(without_lanes, robot, world, paths)
+    assert_same(robot, world, paths)
     for options in ({"self_collision": False}, {"tolerance": 0.02}):
         expected = without_lanes(paths, robot, world, **options)
         assert torch.equal(joint_path_in_collision(paths, robot, world, **options), expected)
 
 
 @pytest.mark.parametrize("shape", [(1, 2), (1, 3), (5, 4), (1, 40), (3, 18)])
-def test_any_number_of_segments(without_lanes, shape: tuple[int, int]) -> None:
+def test_any_number_of_segments(shape: tuple[int, int]) -> None:
     """Of one path and of several, in one thread and in several."""
     rng = np.random.default_rng(shape[1])
     robot, world = load_panda(), MeshWorld(device=CPU)
@@ -100,7 +90,7 @@ def test_any_number_of_segments(without_lanes, shape: tuple[int, int]) -> None:
     assert torch.equal(checker.path_in_collision(paths), expected)
 
 
-def test_joint_values_that_are_not_numbers(without_lanes) -> None:
+def test_joint_values_that_are_not_numbers() -> None:
     rng = np.random.default_rng(3)
     robot, world = ROBOTS["crane"](), MeshWorld(device=CPU)
     fill(world, rng, 6)
@@ -116,23 +106,17 @@ def test_joint_values_that_are_not_numbers(without_lanes) -> None:
 
 @pytest.mark.filterwarnings("ignore:joints must be in rad")
 @pytest.mark.parametrize(("far", "turns"), [(1.0, 0.0), (100.0, 0.0), (1000.0, 0.0), (1.0, 1e3)])
-def test_far_from_the_origin_and_after_many_turns(without_lanes, far: float, turns: float) -> None:
+def test_far_from_the_origin_and_after_many_turns(far: float, turns: float) -> None:
     rng = np.random.default_rng(int(far + turns))
-    robot, world = load_panda(), MeshWorld(device=CPU)
-    base = random_pose(rng, 0.0, far * np.array([0.6, -0.5, 0.62]))
-    fill(world, rng, 5, base[:3])
+    robot, world, base = far_away(rng, far, 5)
     paths = motions(robot, rng, 150)
     paths += turns * torch.from_numpy(rng.choice([-1.0, 1.0], (150, 1, paths.shape[2]))).float()
-    assert_same(without_lanes, robot, world, paths, base_pose=base, tolerance=5e-3)
+    assert_same(robot, world, paths, base_pose=base, tolerance=5e-3)
 
 
-def test_envs_bases_and_contacts(without_lanes) -> None:
+def test_envs_bases_and_contacts() -> None:
     rng = np.random.default_rng(4)
-    robot, world = load_panda(), MeshWorld(device=CPU, n_envs=3, max_obstacles=8)
-    for env in range(3):
-        fill(world, rng, 4 + env, env=env)
-    ball = np.array([[0, 0, 0.1, 0.05], [0.1, 0, 0.1, 0.05]])
-    robot.attach("rod", "panda_hand", ball, envs=[1])
+    robot, world = three_envs(rng, 4)
     paths = motions(robot, rng, 200)
     options = {
         "env_index": torch.from_numpy(rng.integers(-1, 4, 200)).int(),
@@ -146,19 +130,16 @@ def test_envs_bases_and_contacts(without_lanes) -> None:
 
 
 @pytest.mark.parametrize("kind", WITHOUT_FORMULA)
-def test_among_what_has_no_formula(without_lanes, kind: str) -> None:
+def test_among_what_has_no_formula(kind: str) -> None:
     rng = np.random.default_rng(6)
-    robot, world = load_panda(), MeshWorld(device=CPU)
-    for i in range(4):
-        center = 0.75 * np.array([(1, 0, 0.5), (-1, 0.3, 0.2), (0, 1, 0.9), (0.2, -1, 0.3)][i])
-        world.add(f"{i}", WITHOUT_FORMULA[kind](rng), random_pose(rng, 0.05, center))
+    robot, world = among(rng, kind)
     paths = motions(robot, rng, 60)
     expected = without_lanes(paths, robot, world)
     assert torch.equal(joint_path_in_collision(paths, robot, world), expected)
     assert 0 < expected.sum() < expected.numel()
 
 
-def test_each_path_up_to_its_first_hit(without_lanes) -> None:
+def test_each_path_up_to_its_first_hit() -> None:
     """As trees ask for: the segments behind a hit, and beyond a count, are hits."""
     rng = np.random.default_rng(12)
     robot, world = load_panda(), MeshWorld(device=CPU)
@@ -179,14 +160,14 @@ def test_each_path_up_to_its_first_hit(without_lanes) -> None:
 
 
 @pytest.mark.slow  # fits spheres to the links
-def test_links_with_convex_pieces(without_lanes, tmp_path: Path) -> None:
+def test_links_with_convex_pieces(tmp_path: Path) -> None:
     robot, world = robot_with_pieces(tmp_path), MeshWorld(device=CPU)
-    assert_same(without_lanes, robot, world, motions(robot, np.random.default_rng(8), 1000))
+    assert_same(robot, world, motions(robot, np.random.default_rng(8), 1000))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ROBOTS)
-def test_many_motions(without_lanes, name: str) -> None:
+def test_many_motions(name: str) -> None:
     for seed in range(4):
         rng = np.random.default_rng(seed)
         robot, world = ROBOTS[name](), MeshWorld(device=CPU, max_obstacles=64)
@@ -194,4 +175,4 @@ def test_many_motions(without_lanes, name: str) -> None:
         paths = motions(robot, rng, 500 if name == "snake" else 10000)
         expected = without_lanes(paths, robot, world)
         assert torch.equal(joint_path_in_collision(paths, robot, world), expected)
-        assert_same(without_lanes, robot, world, paths[:500])
+        assert_same(robot, world, paths[:500])

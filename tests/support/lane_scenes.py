@@ -10,6 +10,7 @@ import trimesh
 from joint_paths import load_crane
 from sensed_shapes import random_cloud
 from warp_collision import Capsule, Cuboid, Cylinder, HeightField, MeshWorld, Sphere, VoxelGrid
+from warp_collision.devices import CPU
 from warp_collision.examples import load_panda
 from warp_collision.robot import RobotSpheres
 
@@ -97,3 +98,30 @@ def robot_with_pieces(folder: Path) -> RobotSpheres:
         'velocity="1"/></joint></robot>'
     )
     return RobotSpheres(folder / "arm.urdf")
+
+
+def far_away(
+    rng: np.random.Generator, far: float, count: int
+) -> tuple[RobotSpheres, MeshWorld, np.ndarray]:
+    """A Panda on a base at a distance from the origin, among obstacles there, and the base."""
+    world, base = MeshWorld(device=CPU), random_pose(rng, 0.0, far * np.array([0.6, -0.5, 0.62]))
+    fill(world, rng, count, base[:3])
+    return load_panda(), world, base
+
+
+def three_envs(rng: np.random.Generator, fewest: int) -> tuple[RobotSpheres, MeshWorld]:
+    """A Panda that carries a rod in one of three envs, each with one obstacle more."""
+    robot, world = load_panda(), MeshWorld(device=CPU, n_envs=3, max_obstacles=8)
+    for env in range(3):
+        fill(world, rng, fewest + env, env=env)
+    robot.attach("rod", "panda_hand", np.array([[0, 0, 0.1, 0.05], [0.1, 0, 0.1, 0.05]]), envs=[1])
+    return robot, world
+
+
+def among(rng: np.random.Generator, kind: str) -> tuple[RobotSpheres, MeshWorld]:
+    """A Panda among four obstacles of a kind without a formula."""
+    world = MeshWorld(device=CPU)
+    for i in range(4):
+        center = 0.75 * np.array([(1, 0, 0.5), (-1, 0.3, 0.2), (0, 1, 0.9), (0.2, -1, 0.3)][i])
+        world.add(f"{i}", WITHOUT_FORMULA[kind](rng), random_pose(rng, 0.05, center))
+    return load_panda(), world
