@@ -17,7 +17,7 @@ _MOST_WALLS = wp.constant(32)  # on one ray
 _OPAQUE = wp.constant(0.97)
 _FAR = wp.constant(1.0e6)  # m
 _GLOSS = wp.constant(0.22)
-_STEP = wp.constant(0.02)  # of a color between two pixels, from which on there is an edge
+_STEP = wp.constant(0.05)  # of a color between two pixels, from which on there is an edge
 _CREASE = wp.constant(0.5)  # of normals, as the sum of the differences of their coordinates
 
 floats = wp.types.vector(length=MOST_SOLIDS, dtype=wp.float32)

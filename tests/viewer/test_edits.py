@@ -13,7 +13,7 @@ from warp_collision import Cuboid, MeshWorld
 from warp_collision.robot.checks.robot_scene import RobotScene
 
 pytest.importorskip("viser", reason="the extra `view` is not installed")
-from viewer_pages import START, path_of, status, world_of
+from viewer_pages import START, path_of, status, until, world_of
 from warp_collision.viewer import Viewer
 from warp_collision.viewer.hand import reach
 from warp_collision.viewer.moves import Moves, as_download
@@ -218,3 +218,84 @@ def test_the_handle_moves_the_robot_and_follows_it(panda):
         viewer.put("hand", lambda: hand.show(robot.joints, False))
         assert viewer.wait(60)
         assert hand._handle is None
+
+
+def told(viewer: Viewer) -> list[tuple[str, ...]]:
+    """All that the list of paths has said, from now on."""
+    shown, seen = viewer._paths, []
+    spoken = shown._tell_labels
+
+    def noted() -> None:
+        spoken()
+        seen.append(shown._choice.options)
+
+    shown._tell_labels = noted
+    return seen
+
+
+def test_what_a_script_changes_is_drawn_and_proven_again(viewer):
+    """Moves, switches, and new obstacles: nothing that was proven before is said any more."""
+    world = viewer._world._world
+    viewer.add_path(path_of())
+    assert viewer.wait(60)
+    seen = told(viewer)
+    world.set_pose("plate", (0.5, 3.0, 0.5, 1, 0, 0, 0))
+    until(lambda: seen and seen[-1] == ("path: proven free",))
+    assert seen[0] == ("path: not proven yet",)
+    np.testing.assert_allclose(viewer._world.drawn["plate"].handles[0].position, (0.5, 3, 0.5))
+    world.set_pose("plate", (0.5, 0.0, 0.5, 1, 0, 0, 0))
+    until(lambda: seen[-1] == ("path: not free",))
+    world.enable("plate", False)
+    until(lambda: seen[-1] == ("path: proven free",))
+    assert not viewer._world.drawn["plate"].enabled
+    world.add("pole", Cuboid((0.02, 0.02, 2.0)), (0.5, 0.0, 0.5, 1, 0, 0, 0))
+    until(lambda: seen[-1] == ("path: not free",))
+    assert "pole" in viewer._world.drawn
+    world.remove("pole")
+    until(lambda: seen[-1] == ("path: proven free",))
+    assert "pole" not in viewer._world.drawn
+
+
+def test_what_a_robot_carries_is_proven_with_it(viewer):
+    """Also where as many spheres are attached as were before."""
+    robot = viewer._robot.scene.robot
+    viewer.enable("plate", False)
+    viewer.add_path(path_of())
+    assert viewer.wait(60)
+    assert viewer._paths.facts.is_free
+    seen = told(viewer)
+    try:
+        robot.attach("long", HAND, [[0.0, 0.0, 0.5, 0.02], [0.0, 0.0, 0.9, 0.02]])
+        viewer._world._world.enable("plate", True)
+        until(lambda: seen and seen[-1] == ("path: not free",))
+        assert seen[0] == ("path: not proven yet",)
+        assert "long is attached" in viewer._robot._note.content
+        robot.detach("long")
+        robot.attach("other", HAND, [[0.0, 0.0, 0.1, 0.01], [0.0, 0.0, 0.12, 0.01]])
+        seen.clear()
+        until(lambda: seen and seen[-1] == ("path: not free",))
+        assert "other is attached" in viewer._robot._note.content
+    finally:
+        for name in robot.attached:
+            robot.detach(name)
+
+
+def test_links_spheres_pieces_and_visual_meshes_are_switched(viewer):
+    panel = viewer._robot
+    panel.switches["pieces"].value = True
+    assert viewer.wait(60)
+    handles = panel._bodies["pieces"]
+    assert all(handle.visible for handle in handles.values())
+    transforms = panel.scene.transforms(panel.joints[None])[0]
+    for link, handle in handles.items():
+        pieces = panel.scene.robot.layout.bodies[link].pieces
+        index = panel.scene.robot.link_names.index(link)
+        np.testing.assert_allclose(handle.position, transforms[index][:3, 3], atol=1e-6)
+        # Pieces are drawn as wide as they are: every ball of one is inside of the box around all.
+        low = np.min([(piece.points - piece.radius).min(0) for piece in pieces], axis=0)
+        high = np.max([(piece.points + piece.radius).max(0) for piece in pieces], axis=0)
+        np.testing.assert_allclose(handle.vertices.min(0), low, atol=2e-3)
+        np.testing.assert_allclose(handle.vertices.max(0), high, atol=2e-3)
+    panel.switches["pieces"].value = False
+    assert viewer.wait(60)
+    assert not any(handle.visible for handle in handles.values())

@@ -127,7 +127,7 @@ class GuardedRobots:
     def run(self) -> None:
         """One step of all robots, from what is given."""
         robot, world = self._placed.robot, self._placed.world
-        version = _version_of(world)
+        version = version_of(world)
         # What a graph replays sees later changes by proving the brakings again each time.
         device = self.given.device
         changed = version is None or version != self._version or is_capturing(device)
@@ -182,7 +182,7 @@ class GuardedRobots:
         self._slowest = max(taken, _FORGET * self._slowest)
 
 
-def _version_of(world: Any) -> Any:
+def version_of(world: Any) -> Any:
     """Changes with each edit of a world that torch sees; None where it cannot be told."""
     tables = world._storage.tables
     if world._slots.differentiable_rows(tables.mesh_from_world) is not tables.mesh_from_world:

@@ -20,6 +20,7 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.extras import require_extra
 from warp_collision.messages import escaped, known_names, one_line, short_repr
+from warp_collision.planning.guard_launch import version_of
 from warp_collision.poses import PoseLike
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.checks.robot_scene import RobotScene
@@ -36,6 +37,7 @@ from warp_collision.viewer.world_panel import WorldPanel
 from warp_collision.world import MeshWorld
 
 _UPDATE = 0.1  # s, between two drawings of `update`
+_WATCH = 0.2  # s, between two looks at what a script may have changed
 _STILL = 1.0  # s, after which a client that comes will see the robot where it is
 _NEAREST = 4  # pairs that are listed
 _LISTED = 0.1  # m, clearance below which pairs are listed
@@ -132,6 +134,7 @@ class Viewer:
             scene = RobotScene(robot, world, base_pose, tuple(ignore), self_collision)
             self._robot = RobotPanel(self, scene, middle_of_limits(robot), visual=visual)
             self._paths = PathPanel(self, self._robot)
+        self._seen = self._state()
         self._line: Any = None
         self._label: Any = None
         self._build()
@@ -139,6 +142,7 @@ class Viewer:
         if self._robot is not None:
             joints = self._robot.joints
             self.put("joints", lambda: self.draw(joints))
+        threading.Thread(target=self._watch, name="warp-collision watch", daemon=True).start()
 
     def __enter__(self) -> Viewer:
         return self
@@ -284,6 +288,7 @@ class Viewer:
         """Draws the robot and how near it is; in the thread that draws."""
         if self._robot is None:
             return
+        self._notice()
         with self.server.atomic():
             self._robot.show(joints)
             self._tell_distances()
@@ -348,13 +353,37 @@ class Viewer:
 
     def _changed(self) -> None:
         """Draws distances anew, and then the certificate, after something has moved."""
+        self._seen = self._state()
+        self._world.follow()
         if self._robot is None or self._paths is None:
             return
         paths = self._paths
         with self.server.atomic():
+            self._robot.show(self._robot.joints)
             paths.expire()
             self._tell_distances()
         self.put("certificate", lambda: self._certify(paths))
+
+    def _state(self) -> Any:
+        """Changes with the world, and with what the robot carries."""
+        links = None if self._robot is None else self._robot.scene.robot.sphere_links
+        return version_of(self._world._world), links
+
+    def _notice(self) -> None:
+        """Takes back what is proven if a script has changed the world, or what the robot carries.
+
+        In the thread that draws.
+        """
+        seen, now = self._seen, self._state()
+        if now[0] != seen[0] or now[1] is not seen[1]:
+            self._changed()
+
+    def _watch(self) -> None:
+        """Lets the thread that draws notice what scripts change, until the viewer is closed."""
+        while not self._closed.wait(_WATCH):
+            seen, now = self._seen, self._state()
+            if now[0] != seen[0] or now[1] is not seen[1]:
+                self.put("notice", self._notice)
 
     def _certify(self, paths: PathPanel) -> None:
         """Proves the open path again, and then the others, a few at a time."""

@@ -27,6 +27,7 @@ class DrawnObstacle:
         obstacle: what it is.
 
     Attributes:
+        pose: where it is drawn.
         handles: viser's: of its mesh, or the box around its points, which a click finds; of the
             hull of its padding.
         points: viser's of a cloud, else None.
@@ -38,7 +39,7 @@ class DrawnObstacle:
     """
 
     def __init__(self, viewer: panels.Host, name: str, obstacle: Obstacle):
-        geometry = obstacle.geometry
+        geometry, self.pose = obstacle.geometry, (*map(float, obstacle.pose),)
         self.kind = type(geometry).__name__
         self.is_unseen, self.enabled = is_unseen(geometry), obstacle.enabled
         self.points: Any = None
@@ -82,6 +83,7 @@ class DrawnObstacle:
 
     def move(self, pose: tuple[float, ...]) -> None:
         """Moves it, x, y, z, qw, qx, qy, qz."""
+        self.pose = pose
         for handle in self._all:
             handle.position, handle.wxyz = pose[:3], pose[3:]
 

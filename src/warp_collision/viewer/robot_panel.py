@@ -16,7 +16,7 @@ from warp_collision.viewer import panels
 from warp_collision.viewer.colors import ATTACHED, BARE, THEMES, Floats, clearance_colors
 from warp_collision.viewer.hand import HandHandle
 from warp_collision.viewer.stage import robots_at
-from warp_collision.viewer.triangles import Triangles, ball, link_meshes, of_mesh
+from warp_collision.viewer.triangles import Triangles, ball, link_meshes, of_mesh, piece_meshes
 
 _TURN = 3.1416  # rad, on both sides of 0 of a joint without limits
 _REACH = 1.0  # m, the same of one that slides
@@ -46,10 +46,13 @@ class RobotPanel:
         """Adds the panel."""
         gui, robot = self._server.gui, self.scene.robot
         shown = {
-            "links": not self._visual, "spheres": not self._visual, "visual": self._visual,
+            "links": not self._visual, "spheres": not self._visual, "pieces": False,
+            "visual": self._visual,
         }  # fmt: skip
         self.switches = {kind: gui.add_checkbox(kind, value) for kind, value in shown.items()}
         self.switches["visual"].disabled = not robot.link_meshes
+        has_pieces = any(body.pieces for body in robot.layout.bodies.values())
+        self.switches["pieces"].disabled = not has_pieces
         for box in self.switches.values():
             box.on_update(lambda event: self._viewer.put("looks", self._look))
         with_handle = gui.add_checkbox("move the hand", False)
@@ -58,7 +61,7 @@ class RobotPanel:
                 "hand", lambda: self.hand.show(self.joints, event.target.value)
             )
         )
-        gui.add_html(self._notes())
+        self._note = gui.add_html(self._notes())
         with gui.add_folder("joints"):
             limits = robot.joint_limits.double().tolist()
             for index, (name, unit) in enumerate(
@@ -97,6 +100,7 @@ class RobotPanel:
         robot = self.scene.robot
         made = {
             "links": lambda: self.meshes.links,
+            "pieces": lambda: piece_meshes(robot),
             "visual": lambda: link_meshes(robot, ("visual",)).links,
         }[kind]()
         self._bodies[kind] = handles = {}
@@ -119,6 +123,7 @@ class RobotPanel:
     def _add_spheres(self) -> None:
         rows = self.scene.spheres(self.joints[None])[0].double().cpu().numpy()
         unit, count = ball(2), len(rows)
+        self._of_links = self.scene.robot.sphere_links
         self._radii = np.maximum(rows[:, 3], 0.0).astype(np.float32)
         self._spheres = self._server.scene.add_batched_meshes_simple(
             self._viewer.new_node("spheres"),
@@ -155,9 +160,10 @@ class RobotPanel:
             value = float(np.clip(value, slider.min, slider.max))
             if abs(slider.value - value) > 1e-5:
                 slider.value = value
-        if len(self._radii) != self.scene.robot.n_spheres:  # something was attached or detached
+        if self._of_links is not self.scene.robot.sphere_links:  # attached or detached
             self._spheres.remove()
             self._add_spheres()
+            self._note.content = self._notes()
             self._look()
 
     def color(self, spheres: Floats, clearance: Floats) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import trimesh
 from numpy.typing import ArrayLike
+from scipy.spatial import ConvexHull
 
 from warp_collision.io.placing import joined
 from warp_collision.messages import escaped
@@ -171,6 +172,36 @@ def of_spheres(spheres: ArrayLike, subdivisions: int = 2) -> Triangles:
     vertices = rows[:, None, :3] + rows[:, None, 3:] * unit.vertices
     starts = len(unit.vertices) * np.arange(len(rows))
     return Triangles(vertices.reshape(-1, 3), (starts[:, None, None] + unit.faces).reshape(-1, 3))
+
+
+def of_piece(points: ArrayLike, radius: float) -> Triangles:
+    """Returns the convex hull of balls of a radius around points (n, 3) [m].
+
+    Example:
+        >>> from warp_collision.viewer.triangles import of_piece
+        >>> round(float(of_piece([[0, 0, 0], [0, 0, 1.0]], 0.1).vertices[:, 2].max()), 6)
+        1.1
+    """
+    around = radius * ball(1).vertices if radius > 0.0 else np.zeros((1, 3))
+    corners = (np.asarray(points, float).reshape(-1, 1, 3) + around).reshape(-1, 3)
+    hull = ConvexHull(corners, qhull_options="QJ")  # flat ones, too
+    faces = hull.simplices.copy()
+    sides = corners[faces]
+    across = np.cross(sides[:, 1] - sides[:, 0], sides[:, 2] - sides[:, 0])
+    inward = np.einsum("fi,fi->f", across, hull.equations[:, :3]) < 0.0
+    faces[inward] = faces[inward, ::-1]
+    kept, faces = np.unique(faces, return_inverse=True)
+    return Triangles(corners[kept], faces.reshape(-1, 3))
+
+
+def piece_meshes(robot: RobotSpheres) -> dict[str, Triangles]:
+    """Returns the convex pieces that cover the links, by link, in the frames of the links."""
+    bodies = robot.layout.bodies
+    return {
+        link: of_mesh(joined([trimesh.Trimesh(*of_piece(*piece)) for piece in bodies[link].pieces]))
+        for link in robot.link_names
+        if link in bodies and bodies[link].pieces
+    }
 
 
 def tube(points: ArrayLike, radius: float) -> Triangles:

@@ -43,6 +43,7 @@ class WorldPanel:
         self.selected: str | None = None
         self.drawn: dict[str, DrawnObstacle] = {}
         self.moves = Moves()
+        self._drawn_shapes: list[tuple[str, int, float]] = []
         self._moved_at = 0.0
         self._gizmo: Any = None
         self._envs: Any = None
@@ -121,11 +122,35 @@ class WorldPanel:
         for drawn in self.drawn.values():
             drawn.remove()
         self.drawn.clear()
+        self._drawn_shapes = self._shapes()
         for name, obstacle in self.obstacles().items():
             self.drawn[name] = DrawnObstacle(self._viewer, name, obstacle)
         self.color({})
         self.select(None)
         self._list_names()
+
+    def follow(self) -> None:
+        """Draws what a script has changed in the world since it was drawn."""
+        names = self._world.names(self.env)
+        if self._shapes() != self._drawn_shapes:
+            self.show(self.env)
+            return
+        enabled = self._world.enabled[self.env].tolist()
+        for name, on in zip(names, enabled, strict=False):
+            drawn = self.drawn[name]
+            pose = (*self._world.pose(name, self.env).tolist(),)
+            if pose != drawn.pose:
+                drawn.move(pose)
+            if drawn.enabled != bool(on):
+                drawn.enabled = bool(on)
+                self._tree.enable([name])
+
+    def _shapes(self) -> list[tuple[str, int, float]]:
+        """Of each obstacle its name, which object its shape is, and its padding [m]."""
+        slots, padding = self._world._slots.of(self.env), self._world.padding[self.env].tolist()
+        return [
+            (slot.name, id(slot.obstacle), wide) for slot, wide in zip(slots, padding, strict=False)
+        ]
 
     def obstacles(self) -> dict[str, Obstacle]:
         """The obstacles of the env that is shown."""
