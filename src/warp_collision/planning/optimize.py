@@ -32,6 +32,7 @@ from warp_collision.robot import (
     SelfCollisionPairs,
     joint_path_clearance,
 )
+from warp_collision.robot.checks.joint_path import require_shapes
 from warp_collision.robot.checks.path_operands import require_robot_and_world
 from warp_collision.robot.model.base_pose import base_operand
 from warp_collision.summaries import summary
@@ -118,6 +119,7 @@ def optimize_paths(
     margin: float = 1e-3,
     preferred_clearance: float = 0.01,
     terms: Sequence[Term] = (),
+    shapes: Literal["spheres", "exact"] = "spheres",
     self_collision: bool | SelfCollisionPairs = True,
     ignore: Iterable[tuple[str, str]] = (),
     base_pose: PoseLike | None = None,
@@ -160,6 +162,9 @@ def optimize_paths(
             derivatives must be finite, also beyond joint limits, where a descent may pass. Without
             terms the shortest path is returned, where parts nearer than the preferred clearance
             count twice.
+        shapes: see `configuration_in_collision`. With "exact" all proofs are of the shapes, those
+            of starts and goals too, and `has_preferred_clearance` is. Costs, and the clearances of
+            the result, stay those of spheres, which are smaller.
         self_collision: whether self-collisions are checked, by the pairs of
             `RobotSpheres.self_collision_pairs`; or the pairs to check.
         ignore: allowed contacts, pairs of a link, or attached object, and an obstacle; see
@@ -220,6 +225,7 @@ def optimize_paths(
         raise ValueError(f"until must be 'first' or 'converged', got {until!r}")
     budget = Budget(max_iterations, max_seconds)
     require_robot_and_world(robot, world)
+    require_shapes(shapes, robot)
     if isinstance(terms, str) or not isinstance(terms, Iterable):
         raise TypeError(f"terms must be a sequence of callables, got {short_repr(terms)}")
     must_be_valid = on_invalid_endpoints == "raise"
@@ -237,7 +243,8 @@ def optimize_paths(
         base_pose = base_operand(base_pose, start).detach().expand(len(start), 7)
     margin, contacts = float(margin), (self_collision, tuple(ignore))
     clearances = margin, start.new_full((1,), margin), max(margin, float(preferred_clearance))
-    problems = Problems(robot, world, start, goal, env_index, *clearances, *contacts, base_pose)
+    options = *clearances, *contacts, base_pose, shapes
+    problems = Problems(robot, world, start, goal, env_index, *options)
     with torch.no_grad():
         problems, valid = with_margins(problems)
         if must_be_valid:
@@ -303,4 +310,6 @@ def _measured(
     every = torch.arange(len(joints), device=joints.device)
     cost = objective(joints, every, None)  # of a bad end it may be NaN
     is_far = free & (clearance >= problems.preferred_clearance - problems.margins)
+    if problems.shapes == "exact":
+        is_far |= free & ~problems.near(joints, every).any(1)
     return clearance, world, itself, cost, is_far

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -13,7 +13,10 @@ from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
 from warp_collision.robot.checks.joint_path import robot_tables
 from warp_collision.robot.checks.path_operands import PathOperands
-from warp_collision.robot.checks.path_operators import run_paths_at_rest
+from warp_collision.robot.checks.path_operators import (
+    run_paths_at_rest,
+    run_paths_of_shapes_at_rest,
+)
 from warp_collision.robot.model.base_pose import root_frames
 from warp_collision.robot.model.sphere_layout import RobotTables
 from warp_collision.world import MeshWorld
@@ -37,6 +40,7 @@ class Problems:
     self_collision: bool | SelfCollisionPairs
     ignore: tuple[tuple[str, str], ...]  # allowed contacts
     base_pose: Tensor | None  # (batch, 7) of the root link in the world
+    shapes: Literal["spheres", "exact"]  # what of a link touches an obstacle
     has_smaller_margins: bool = False  # whether some `margins` may be less than `margin`
 
     @cached_property
@@ -99,7 +103,8 @@ class Problems:
         env_index = None if self.env_index is None else self.env_index[problem]
         base = None if self._roots is None else self._roots[problem].contiguous()
         operands = PathOperands(paths.contiguous(), scene, env_index, base, robot, pairs, degree)
-        return run_paths_at_rest(operands, tolerance, n_segments)
+        run = run_paths_of_shapes_at_rest if self.shapes == "exact" else run_paths_at_rest
+        return run(operands, tolerance, n_segments)
 
     def world_of(self, problem: Tensor | slice) -> dict[str, Any]:
         """Arguments of checks that select the env and base of problems (n,), by name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from warp_collision.robot import (
     joint_path_clearance,
     joint_path_in_collision,
 )
+from warp_collision.robot.checks.joint_path import require_shapes
 from warp_collision.robot.checks.path_operands import require_robot_and_world
 from warp_collision.robot.model.base_pose import base_operand
 from warp_collision.summaries import summary
@@ -83,6 +84,7 @@ def timed(
     jerk: Any = None,
     margin: float = 1e-3,
     env_index: Tensor | None = None,
+    shapes: Literal["spheres", "exact"] = "spheres",
     self_collision: bool | SelfCollisionPairs = True,
     ignore: Iterable[tuple[str, str]] = (),
     base_pose: PoseLike | None = None,
@@ -108,6 +110,7 @@ def timed(
         margin: [m], the `tolerance` of `joint_path_in_collision`: no curve with a clearance below
             it is chosen, where the path itself has it.
         env_index: (batch,) int32, the env of each path; env 0 for all if None.
+        shapes: see `optimize_paths`.
         self_collision: see `optimize_paths`.
         ignore: allowed contacts, see `joint_path_in_collision`.
         base_pose: (7,) for all or (batch, 7), pose of the root link in the world, or 4 x 4
@@ -139,6 +142,7 @@ def timed(
         >>> times, joints = found.curve.sample(1e-3)  # for a controller of 1 kHz
     """
     require_robot_and_world(robot, world)
+    require_shapes(shapes, robot)
     validate.require_number("margin", margin, positive=True)
     validate.require_int("max_iterations", max_iterations)
     if max_iterations < 0:
@@ -151,7 +155,7 @@ def timed(
         base_pose = base_operand(base_pose, start).detach().expand(len(start), 7)
     tolerances = float(margin), joints.new_full((1,), margin), float(margin)
     ends, contacts = (start, joints[:, -1]), (self_collision, tuple(ignore))
-    problems = Problems(robot, world, *ends, env_index, *tolerances, *contacts, base_pose)
+    problems = Problems(robot, world, *ends, env_index, *tolerances, *contacts, base_pose, shapes)
     with torch.no_grad():
         corners = [corners_of(row) for row in joints.cpu().double().numpy()]
         parts = [stopping_curve(each, limits) for each in corners]
@@ -193,6 +197,7 @@ def _proven(curve: JointCurve, problems: Problems) -> tuple[Tensor, Tensor]:
             problems.robot,
             problems.world,
             tolerance=finer * problems.margin,
+            shapes=problems.shapes,
             self_collision=problems.self_collision,
             **problems.world_of(slice(None)),
         )

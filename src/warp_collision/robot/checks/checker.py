@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
 from warp_collision.robot.checks.joint_path import (
     checked_rows,
     require_motion,
+    require_shapes,
     robot_tables,
 )
 from warp_collision.robot.checks.path_operands import (
@@ -25,6 +27,8 @@ from warp_collision.robot.checks.path_operands import (
 from warp_collision.robot.checks.path_operators import (
     CONFIGURATION_IN_COLLISION,
     JOINT_PATH_IN_COLLISION,
+    SHAPES_IN_COLLISION,
+    SHAPES_IN_COLLISION_ON_PATH,
     repeated_configurations,
     repeated_paths,
 )
@@ -50,6 +54,7 @@ class RobotChecker:
         robot: the robot.
         world: the obstacles.
         tolerance: of paths, see `joint_path_in_collision` [m].
+        shapes: see `configuration_in_collision`.
         self_collision: see `configuration_in_collision`.
         ignore: see `configuration_in_collision`.
         base_pose: (7,), pose of the root link in the world, or a 4 x 4 matrix; the origin if None.
@@ -80,6 +85,7 @@ class RobotChecker:
         world: MeshWorld,
         *,
         tolerance: float | Tensor = 1e-3,
+        shapes: Literal["spheres", "exact"] = "spheres",
         self_collision: bool | SelfCollisionPairs = True,
         ignore: Contacts = (),
         base_pose: PoseLike | None = None,
@@ -89,6 +95,7 @@ class RobotChecker:
         self._tolerance = validate.scalar_operand(
             "tolerance", tolerance, world.device, positive=True
         )
+        self._is_exact = require_shapes(shapes, robot) == "exact"
         self._self_collision, self._ignore = self_collision, as_pairs(ignore)
         self._n_joints = robot.n_joints
         like = torch.zeros((1, 1, robot.n_joints), device=world.device)
@@ -121,7 +128,8 @@ class RobotChecker:
         hit = self._repeated("configurations", rows, env_index)
         if hit is None:
             operands = self._operands(rows, env_index)
-            hit = CONFIGURATION_IN_COLLISION.evaluate(operands)
+            check = SHAPES_IN_COLLISION if self._is_exact else CONFIGURATION_IN_COLLISION
+            hit = check.evaluate(operands)
         return hit if rows is joints else hit.reshape(joints.shape[:-1])
 
     def path_in_collision(
@@ -148,7 +156,8 @@ class RobotChecker:
         hit = self._repeated("paths", joints, env_index) if degree == 1 else None
         if hit is None:
             operands = self._operands(joints, env_index)._replace(degree=degree)
-            hit = JOINT_PATH_IN_COLLISION.evaluate(operands, self._tolerance)
+            check = SHAPES_IN_COLLISION_ON_PATH if self._is_exact else JOINT_PATH_IN_COLLISION
+            hit = check.evaluate(operands, self._tolerance)
         return hit
 
     def _repeated(self, name: str, joints: Tensor, env_index: Tensor | None) -> Tensor | None:
@@ -156,7 +165,7 @@ class RobotChecker:
         batch, horizon, _ = joints.shape
         if env_index is not None or not 0 < batch * horizon <= _FEW or self._device != CPU:
             return None
-        if not is_plain(joints):
+        if self._is_exact or not is_plain(joints):
             return None
         operands = self._operands(joints, None)
         shape, run = self._recorded.__dict__.get(name, (None, None))

@@ -144,12 +144,23 @@ def run_paths_of_shapes(operands: PathOperands, tolerance: Tensor) -> Tensor:
 
 
 def run_paths_of_shapes_at_rest(
-    operands: PathOperands, tolerance: Tensor, *, base_moves: bool = False
+    operands: PathOperands,
+    tolerance: Tensor,
+    n_segments: Tensor | None = None,
+    *,
+    base_moves: bool = False,
 ) -> Tensor:
-    """`run_paths_at_rest` by shapes, which are asked where spheres refuse."""
+    """`run_paths_at_rest` by shapes, which are asked where spheres refuse.
+
+    With numbers of segments those behind a hit are looked at, too.
+    """
     joints, scene, env_index, base, robot, pairs, _ = operands
     segments = operands.segments
     hit = run_paths_at_rest(operands, tolerance, base_moves=base_moves)
+    others: Tensor | None = None
+    if n_segments is not None:
+        others = torch.arange(segments[1], device=hit.device) >= n_segments[:, None]
+        hit &= ~others
     launch(
         segment_shape_hit,
         segments,
@@ -158,7 +169,7 @@ def run_paths_of_shapes_at_rest(
         device=joints.device,
         items=256 * segments[0] * segments[1],
     )
-    return hit
+    return hit if others is None else hit | others
 
 
 def run_paths_at_rest(
