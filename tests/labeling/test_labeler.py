@@ -3,6 +3,8 @@
 import json
 import os
 import pickle
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -349,3 +351,43 @@ def test_the_cache_is_bounded(panda, tmp_path):
     # One that is larger than the bound is alone.
     small = WorldCache(None, max_bytes=10, **options)
     assert [[*pack.envs] for pack, _ in small.pack(keys)] == [[key] for key in keys]
+
+
+_GROWTH = """
+import ctypes, gc, json, sys
+import trimesh
+from warp_collision.labeling.world_cache import WorldCache
+
+def resident():
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+def world(index):
+    if sys.argv[1] == "spheres":
+        balls = {f"s{k}": {"radius": 0.1, "position": [index, 0, k]} for k in range(20)}
+        return {"sphere": balls}
+    mesh = trimesh.creation.icosphere(int(sys.argv[1]), 0.1 + 0.001 * index)
+    values = {"vertices": mesh.vertices.tolist(), "faces": mesh.faces.tolist()}
+    return {"mesh": {"m": {**values, "pose": [0, 0, 0, 1, 0, 0, 0]}}}
+
+cache = WorldCache(None, ".", 1 << 40, None, "cpu", False, False, ())
+before = None
+for index in range(int(sys.argv[2])):
+    for _, errors in cache.pack([cache.key(world(index))]):
+        assert not errors, errors
+    if index == 3:
+        before = cache.n_bytes, resident()
+print(json.dumps([cache.n_bytes - before[0], resident() - before[1]]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "count"), [("3", 120), ("4", 60), ("5", 40), ("spheres", 300)])
+def test_the_cache_counts_what_the_process_grows_by(kind, count):
+    """From above, and at most 1.6 times as much."""
+    command = [sys.executable, "-c", _GROWTH, kind, str(count)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    counted, grown = json.loads(told.splitlines()[-1])
+    print(kind, counted, grown)
+    assert 0.95 * grown < counted < 1.6 * grown

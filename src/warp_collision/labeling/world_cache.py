@@ -22,7 +22,8 @@ from warp_collision.validate import is_trimesh
 from warp_collision.world import MeshWorld
 
 _SLOT_BYTES = 512  # of an exact shape: its slot in the tables and its record
-_VERTEX_BYTES, _FACE_BYTES = 24, 160  # of a mesh: its points, and its tree with winding numbers
+# Of a mesh: its points, its faces with their tree and winding numbers, and a cell of its grid.
+_VERTEX_BYTES, _FACE_BYTES, _CELL_BYTES = 24, 256, 8
 _SENSED_FACTOR = 8  # bytes for each of a cloud or a grid: trees, distances
 _KINDS = {"mesh", *ENTRIES, "voxel", "world"}  # keys of a world, and of a planning scene
 _LONG_NAME = 256  # characters, from which on text is a world itself
@@ -187,10 +188,10 @@ class WorldCache:
             except (OSError, ValueError, ImportError) as error:
                 errors[key] = one_line(error)
                 continue
-            if obstacles is not None and not self._make_room(obstacles, packed):
+            if obstacles is not None and not self._make_room(key, obstacles, packed):
                 yield Pack(self._world, packed), errors
                 packed, errors = {}, {}
-                self._make_room(obstacles, packed)
+                self._make_room(key, obstacles, packed)
             try:
                 packed[key] = self._place(key, obstacles)
             except (ValueError, TypeError) as error:
@@ -229,9 +230,11 @@ class WorldCache:
             return {}
         return load_world_mapping(document, folder=self.folder, strict=self.strict)
 
-    def _make_room(self, obstacles: dict[str, Obstacle], packed: dict[WorldKey, int]) -> bool:
+    def _make_room(
+        self, key: WorldKey, obstacles: dict[str, Obstacle], packed: dict[WorldKey, int]
+    ) -> bool:
         """Drops worlds that are not packed, the one used longest ago first; whether it suffices."""
-        needed, slots = _n_bytes(obstacles), len(obstacles)
+        needed, slots = _n_bytes(key, obstacles), len(obstacles)
         others = [key for key in self._envs if key not in packed]
         tables = max(slots, self._world.max_obstacles) * (len(packed) + 1) * _SLOT_BYTES
         while others and self.n_bytes + needed > self.max_bytes:
@@ -260,7 +263,7 @@ class WorldCache:
         self._world.load(obstacles, env)
         self._free.pop()
         self._envs[key] = env
-        self._bytes[key] = _n_bytes(obstacles)
+        self._bytes[key] = _n_bytes(key, obstacles)
         return env
 
     def _drop(self, key: WorldKey) -> None:
@@ -286,14 +289,14 @@ def _plain(value: Any) -> Any:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-def _n_bytes(obstacles: Mapping[str, Obstacle]) -> int:
-    total = _SLOT_BYTES
+def _n_bytes(key: WorldKey, obstacles: Mapping[str, Obstacle]) -> int:
+    total = _SLOT_BYTES + len(key.content)
     for obstacle in obstacles.values():
         total += _SLOT_BYTES
         mesh = obstacle.geometry
         if is_trimesh(mesh):
             total += _VERTEX_BYTES * len(mesh.vertices) + _FACE_BYTES * len(mesh.faces)
-            total += 4 * GRID_CELLS
+            total += _CELL_BYTES * GRID_CELLS
         elif isinstance(mesh, Sensed):
             total += _SENSED_FACTOR * sum(array.nbytes for array in mesh.arrays().values())
     return total
