@@ -31,7 +31,7 @@ DEGREE = 3
 _FIXED = 3
 # h relative to the shortest one that the limits allow: at first, and at last.
 _SLACK, _LEAST_SLACK, _LESS = 0.03, 0.004, 0.4
-_PATIENCE = 4  # iterations without a gain, then the slack is reduced
+_PATIENCE = 2  # iterations without a gain, then the slack is reduced
 _GAIN = 0.003
 # Of collision costs against the barrier [1/m], and from which clearance on they count [m].
 _PUSH, _ACTIVATION = 1.0e3, 0.01
@@ -75,7 +75,9 @@ def bernstein(points: _Array) -> _Array:
 
 def differences(points: _Array) -> list[_Array]:
     """First, second and third differences (batch, n - k, n_joints)."""
-    return [np.diff(points, n=order, axis=1) for order in (1, 2, 3)]
+    first = points[:, 1:] - points[:, :-1]
+    second = first[:, 1:] - first[:, :-1]
+    return [first, second, second[:, 1:] - second[:, :-1]]
 
 
 def shortest_span(points: _Array, limits: MotionLimits) -> _Array:
@@ -126,15 +128,16 @@ class SplineDescent:
     def run(self, points: _Array, rows: _Rows, max_iterations: int) -> Splines:
         """Makes free splines (batch, n, n_joints) of rows (batch,) faster."""
         best = Splines(points.copy(), shortest_span(points, self._limits))
-        state = _State(points, np.arange(len(points)), self._joint_limits(points))
+        limits = self._joint_limits(points)
+        state = _State(points, best.span.copy(), np.arange(len(points)), limits)
         push = _Push(self._term, points, rows)
         for _ in range(max_iterations):
             self._step(state, push(state.points), push.rows)
-            span = shortest_span(state.points, self._limits)
-            state.count(span < (1.0 - _GAIN) * best.span[state.index])
-            better = span < best.span[state.index]
+            state.span = shortest_span(state.points, self._limits)
+            state.count(state.span < (1.0 - _GAIN) * best.span[state.index])
+            better = state.span < best.span[state.index]
             best.points[state.index[better]] = state.points[better]
-            best.span[state.index[better]] = span[better]
+            best.span[state.index[better]] = state.span[better]
             if not state.going.all():
                 state = state.of_going()
                 if len(state.index) == 0:
@@ -161,7 +164,7 @@ class SplineDescent:
 
     def _step(self, state: _State, push: _Array, rows: _Rows) -> None:
         """One Newton step of each row, as far as it is proven free."""
-        span = shortest_span(state.points, self._limits) * (1.0 + state.slack)
+        span = state.span * (1.0 + state.slack)
         scale = [limit * (span ** (k + 1))[:, None, None] for k, limit in enumerate(self._limits)]
         step, size = self._newton(state, scale, push)
         open_rows = np.arange(len(step))
@@ -189,8 +192,8 @@ class SplineDescent:
         bands[0] += state.weight[..., None]
         relative = [part / s for part, s in zip(differences(points), scale, strict=True)]
         for part, s, stencil in zip(relative, scale, _STENCILS, strict=True):
-            slope = (1.0 / (1.0 - part) - 1.0 / (1.0 + part)) / s
-            curvature = (1.0 / (1.0 - part) ** 2 + 1.0 / (1.0 + part) ** 2) / s**2
+            above, below = 1.0 / (s * (1.0 - part)), 1.0 / (s * (1.0 + part))
+            slope, curvature = above - below, above * above + below * below
             m = part.shape[1]
             for i, first in enumerate(stencil):
                 gradient[:, i : i + m] += first * slope
@@ -245,8 +248,8 @@ def _room(value: _Array, move: _Array) -> _Array:
 class _State:
     """Rows that are being made faster."""
 
-    def __init__(self, points: _Array, index: _Rows, limits: _Array):
-        self.points, self.index, self.limits = points, index, limits
+    def __init__(self, points: _Array, span: _Array, index: _Rows, limits: _Array):
+        self.points, self.span, self.index, self.limits = points, span, index, limits
         self.weight = np.full(points.shape[:2], _FREE)
         self.slack = np.full(len(points), _SLACK)
         self.idle = np.zeros(len(points), dtype=int)
@@ -272,7 +275,7 @@ class _State:
 
     def at(self, rows: _Rows | NDArray[np.bool_]) -> _State:
         """Copies of some rows."""
-        part = _State(self.points[rows], self.index[rows], self.limits[rows])
+        part = _State(self.points[rows], self.span[rows], self.index[rows], self.limits[rows])
         part.weight, part.slack, part.idle = self.weight[rows], self.slack[rows], self.idle[rows]
         return part
 
