@@ -16,6 +16,7 @@ BENCHMARKS = {
     "first-call": "what a process pays once, with an empty kernel cache and a full one",
     "curobo": "cuRobo's own Functions, from a checkout",
     "vamp": "yes or no of a Panda beside VAMP, where it is installed",
+    "calls": "one small call at a time: p50, p99 and p99.9 on one core",
     "lanes": "configurations and motions in lanes of vector instructions, and without",
     "label": "labels of many paths in many worlds, against a plain loop",
     "plan": "planning problems, solved and judged",

@@ -1,6 +1,7 @@
 """The benchmarks: workloads build, and every contender is right. No time is looked at."""
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -348,6 +349,19 @@ def test_users_questions_have_the_same_answers(capsys: pytest.CaptureFixture[str
 def test_lanes_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lanes", "--scale", "0.02", "--only", "plates, many", *FEW]) == 0
     assert "without lanes" in capsys.readouterr().out
+
+
+def test_single_calls_are_timed(capsys: pytest.CaptureFixture[str]) -> None:
+    """With what their kernels take of that, which is less; the affinity is as before."""
+    allowed = os.sched_getaffinity(0)
+    assert main(["calls", "--calls", "50", "--only", "RobotChecker", "sphere_cost"]) == 0
+    assert os.sched_getaffinity(0) == allowed
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")][2:]
+    assert len(lines) == 4
+    for line in lines:
+        median, *slower, kernels = (float(cell) for cell in line.split("|")[2:-1])
+        assert 0.0 < kernels < median <= min(slower)
+    assert main(["calls", "--core", "123456"]) == 2
 
 
 @slow

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -266,10 +266,12 @@ class Command:
             self._dim = dim
         self._run(stream)
 
-    def rerun(self, changed: Iterable[tuple[int, Argument]]) -> None:
-        """The last launch again on the CPU, with arguments of the same shapes, by their index."""
-        for index, argument in changed:
-            self._slots[index].patch(argument)
+    def patch(self, index: int) -> Callable[[Any], None]:
+        """Replaces an argument of the recorded launch by another one."""
+        return self._slots[index].patch
+
+    def rerun(self) -> None:
+        """The recorded launch again, on the CPU."""
         self._run(None)
 
     def _run(self, stream: wp.Stream | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import is_
 
 import torch
 import warp as wp
@@ -36,22 +37,24 @@ class Snapshot:
 
     def __init__(self, tables: Sequence[Tensor]):
         """Copies the content of tables on the CPU."""
+        self._tables = tuple(tables)
         self._known = []
         for table in tables:
-            # A view is kept, for making one takes longer than all else here.
-            view = table.numpy() if table.device == CPU else None
-            content = None if view is None else view.tobytes()
-            self._known.append((table._version, table.data_ptr(), view, content))
+            # Methods are kept: making a view and looking them up take longer than all else here.
+            read = table.numpy().tobytes if table.device == CPU else None
+            content = None if read is None else read()
+            known = table, table._version, table.data_ptr, table.data_ptr(), read, content
+            self._known.append(known)
 
     def is_of(self, tables: Sequence[Tensor]) -> bool:
         """Whether it is of these tables, and they have not been written or moved since."""
-        if len(tables) != len(self._known):
+        if len(tables) != len(self._tables) or not all(map(is_, tables, self._tables)):
             return False
-        for table, (version, address, view, content) in zip(tables, self._known, strict=True):
+        for table, version, address_of, address, read, content in self._known:
             # The place first: the view of a table that has moved must not be read.
-            if table._version != version or table.data_ptr() != address:
+            if table._version != version or address_of() != address:
                 return False
-            if view is not None and view.tobytes() != content:
+            if read is not None and read() != content:
                 return False
         return True
 

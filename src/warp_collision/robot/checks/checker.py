@@ -29,8 +29,7 @@ from warp_collision.robot.checks.path_operators import (
     JOINT_PATH_IN_COLLISION,
     SHAPES_IN_COLLISION,
     SHAPES_IN_COLLISION_ON_PATH,
-    repeated_configurations,
-    repeated_paths,
+    RepeatedCheck,
 )
 from warp_collision.robot.model.allowed_pairs import Contacts, as_pairs
 from warp_collision.robot.model.base_pose import root_frames
@@ -38,6 +37,7 @@ from warp_collision.robot.model.joint_curve import JointCurve
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
 from warp_collision.robot.model.robot_spheres import RobotSpheres
 from warp_collision.world import MeshWorld
+from warp_collision.world.scene import Scene
 
 # Configurations that one thread checks sooner than several.
 _FEW = 16
@@ -119,15 +119,24 @@ class RobotChecker:
         Raises:
             TypeError, ValueError: an argument of another type, shape, device or range.
         """
+        self._follow_robot()
+        repeated = self._recorded.configurations
+        if env_index is None and repeated is not None and repeated.answers(joints):
+            if not validate.is_checking():
+                return repeated(joints, self._scene())
         rows = joints
         if not isinstance(joints, Tensor) or joints.ndim != 3:
             self._robot.check_joints(joints)
             batch = joints.shape[0] if joints.ndim > 1 else 1
             rows = joints.reshape(batch, -1 if batch else 1, self._n_joints)
         rows, env_index = self._checked(rows, env_index)
-        hit = self._repeated("configurations", rows, env_index)
-        if hit is None:
-            operands = self._operands(rows, env_index)
+        operands = self._operands(rows, env_index)
+        if not self._is_exact and _is_small(rows, env_index):
+            if repeated is None or not repeated.answers(rows):
+                repeated = RepeatedCheck.of_configurations(operands)
+                self._recorded.configurations = repeated
+            hit = repeated(rows, operands.scene)
+        else:
             check = SHAPES_IN_COLLISION if self._is_exact else CONFIGURATION_IN_COLLISION
             hit = check.evaluate(operands)
         return hit if rows is joints else hit.reshape(joints.shape[:-1])
@@ -148,32 +157,23 @@ class RobotChecker:
             TypeError, ValueError: an argument of another type, shape, device or range, or fewer
                 than two waypoints.
         """
+        self._follow_robot()
+        repeated = self._recorded.paths
+        if env_index is None and repeated is not None and repeated.answers(joints):
+            if not validate.is_checking():
+                return repeated(joints, self._scene())
         degree = 1
         if isinstance(joints, JointCurve):
             joints, degree = control_points(joints, self._robot, self._device)
         joints, env_index = self._checked(joints, env_index)
         require_motion(joints)
-        hit = self._repeated("paths", joints, env_index) if degree == 1 else None
-        if hit is None:
-            operands = self._operands(joints, env_index)._replace(degree=degree)
-            check = SHAPES_IN_COLLISION_ON_PATH if self._is_exact else JOINT_PATH_IN_COLLISION
-            hit = check.evaluate(operands, self._tolerance)
-        return hit
-
-    def _repeated(self, name: str, joints: Tensor, env_index: Tensor | None) -> Tensor | None:
-        """The answer for few joints on the CPU by a recorded launch; None for others."""
-        batch, horizon, _ = joints.shape
-        if env_index is not None or not 0 < batch * horizon <= _FEW or self._device != CPU:
-            return None
-        if self._is_exact or not is_plain(joints):
-            return None
-        operands = self._operands(joints, None)
-        shape, run = self._recorded.__dict__.get(name, (None, None))
-        if shape != joints.shape or run is None:
-            record = repeated_paths if name == "paths" else repeated_configurations
-            run = record(operands, self._tolerance)
-            self._recorded.__dict__[name] = joints.shape, run
-        return run(joints, operands.scene)
+        operands = self._operands(joints, env_index)._replace(degree=degree)
+        if degree == 1 and not self._is_exact and _is_small(joints, env_index):
+            if repeated is None or not repeated.answers(joints):
+                repeated = self._recorded.paths = RepeatedCheck.of_paths(operands, self._tolerance)
+            return repeated(joints, operands.scene)
+        check = SHAPES_IN_COLLISION_ON_PATH if self._is_exact else JOINT_PATH_IN_COLLISION
+        return check.evaluate(operands, self._tolerance)
 
     def _checked(self, joints: Tensor, env_index: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Contiguous float32 joints (batch, horizon, n_joints), and the env index."""
@@ -194,14 +194,34 @@ class RobotChecker:
         return joints, env_index
 
     def _operands(self, joints: Tensor, env_index: Tensor | None) -> PathOperands:
-        if self._robot.sphere_links is not self._sphere_links:  # something was attached or detached
-            self._prepare()
-        scene = scene_with_contacts(self._ignore, self._robot, self._world)
+        scene = self._scene()
         return PathOperands(joints, scene, env_index, self._root, self._tables, self._pairs)
+
+    def _scene(self) -> Scene:
+        return scene_with_contacts(self._ignore, self._robot, self._world)
+
+    def _follow_robot(self) -> None:
+        """Looks up what belongs to the robot anew where something was attached or detached."""
+        if self._robot.layout is not self._layout:
+            self._prepare()
 
     def _prepare(self) -> None:
         """Looks up what belongs to the robot with what is attached to it."""
-        self._sphere_links = self._robot.sphere_links
+        self._layout = self._robot.layout
         operands = self._robot, self._self_collision, self._device
         self._tables, self._pairs = robot_tables(*operands)
-        self._recorded = threading.local()  # by thread
+        self._recorded = _Recorded()
+
+
+class _Recorded(threading.local):
+    """The launches that a thread has recorded, of the joints that came last."""
+
+    configurations: RepeatedCheck | None = None
+    paths: RepeatedCheck | None = None
+
+
+def _is_small(joints: Tensor, env_index: Tensor | None) -> bool:
+    """Whether one thread of the CPU checks joints (batch, horizon, n_joints) by a record."""
+    if env_index is not None or joints.device != CPU:
+        return False
+    return 0 < joints.shape[0] * joints.shape[1] <= _FEW and is_plain(joints)

@@ -206,39 +206,60 @@ def run_paths_at_rest(
     return hit
 
 
-def repeated_paths(operands: PathOperands, tolerance: Tensor) -> Callable[..., Tensor]:
-    """`run_paths_at_rest` of one CPU thread, for many joints like these; takes joints and scene."""
-    segments = operands.segments
-    kernel, dim, scratch = _of_segments(operands, segments)
-    return _repeated(kernel, operands, dim, segments, (tolerance, None, *scratch))
+class RepeatedCheck:
+    """A check of one CPU thread for many joints of one shape, by a launch that is recorded.
 
+    Small calls spend most of their time around the kernel: nothing is looked up twice.
 
-def repeated_configurations(operands: PathOperands, _: Tensor) -> Callable[..., Tensor]:
-    """`run_configurations` of one CPU thread, for many joints like these; see `repeated_paths`."""
-    kernel, dim, scratch = _of_configurations(operands)
-    rows = operands.joints.shape[:2]
-    n_queries = rows[0] * rows[1] * operands.robot.n_bodies
-    return _repeated(kernel, operands, dim, rows, scratch, kernel, n_queries)
+    Attributes:
+        shape: of the joints.
+    """
 
+    def __init__(
+        self,
+        kernel: Any,
+        operands: PathOperands,
+        dim: tuple[int, int],
+        parameters: tuple[Tensor | None, ...],
+        accelerated_for: tuple[Any, ...],
+        rows: tuple[int, int] | torch.Size,
+    ):
+        self.shape, self._accelerated_for = operands.joints.shape, accelerated_for
+        self._hit = operands.joints.new_empty(rows, dtype=torch.bool)  # for its shape
+        robot, pairs = operands.robot, operands.pairs
+        fixed = None, None, None, robot, operands.base, *pairs, *parameters, None
+        self._launch = RepeatedLaunch(kernel, dim, fixed, (0, 2, len(fixed) - 1))
 
-def _repeated(
-    kernel: Any,
-    operands: PathOperands,
-    dim: tuple[int, int],
-    rows: tuple[int, int] | torch.Size,
-    parameters: tuple[Tensor | None, ...],
-    *accelerated_for: Any,
-) -> Callable[..., Tensor]:
-    """A recorded launch of a kernel that answers for each of the rows."""
-    fixed = None, None, None, operands.robot, operands.base, *operands.pairs, *parameters, None
-    repeated = RepeatedLaunch(kernel, dim, fixed, (0, 2, len(fixed) - 1))
+    @classmethod
+    def of_paths(cls, operands: PathOperands, tolerance: Tensor) -> RepeatedCheck:
+        """`run_paths_at_rest` for joints like these."""
+        kernel, dim, scratch = _of_segments(operands, operands.segments)
+        return cls(kernel, operands, dim, (tolerance, None, *scratch), (), operands.segments)
 
-    def run(joints: Tensor, scene: Scene) -> Tensor:
-        hit = joints.new_empty(rows, dtype=torch.bool)
-        repeated(joints, scene.completed(*accelerated_for), hit)
+    @classmethod
+    def of_configurations(cls, operands: PathOperands) -> RepeatedCheck:
+        """`run_configurations` for joints like these."""
+        kernel, dim, scratch = _of_configurations(operands)
+        rows = operands.joints.shape[:2]
+        accelerated_for = kernel, rows.numel() * operands.robot.n_bodies
+        return cls(kernel, operands, dim, scratch, accelerated_for, rows)
+
+    def answers(self, joints: object) -> bool:
+        """Whether it may be given these joints as they are, in plain eager code."""
+        return (
+            type(joints) is Tensor
+            and joints.shape == self.shape
+            and joints.dtype is torch.float32
+            and joints.is_cpu
+            and joints.is_contiguous()
+            and is_plain()
+        )
+
+    def __call__(self, joints: Tensor, scene: Scene) -> Tensor:
+        """The answer for each row."""
+        hit = torch.empty_like(self._hit)
+        self._launch(joints, scene.completed(*self._accelerated_for), hit)
         return hit
-
-    return run
 
 
 def run_clearance(operands: PathOperands, tolerance: Tensor) -> tuple[Tensor, Tensor]:
