@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -244,7 +244,7 @@ class RepeatedCheck:
         accelerated_for = kernel, rows.numel() * operands.robot.n_bodies
         return cls(kernel, operands, dim, scratch, accelerated_for, rows)
 
-    def answers(self, joints: object) -> bool:
+    def answers(self, joints: object) -> TypeGuard[Tensor]:
         """Whether it may be given these joints as they are, in plain eager code."""
         return (
             type(joints) is Tensor
