@@ -15,7 +15,8 @@ from warp_collision.robot.fitting import pieces as geometry
 from warp_collision.robot.fitting.solid import Solid
 
 _MAX_POINTS = 20_000  # of a lattice
-_MAX_CENTERS = 3_000
+_FEW_POINTS = 2_000
+_CENTERS = 2_900  # of balls of a lattice, about
 _LARGEST = 1_500  # points of the surface for largest balls
 _MOST_SHRINKS = 16
 _TOLERANCE = 0.02  # of the overshoot, by which a largest ball may stick out
@@ -23,10 +24,25 @@ _TOLERANCE = 0.02  # of the overshoot, by which a largest ball may stick out
 _SPREAD = 0.7548776662466927, 0.5698402909980532
 
 
-def candidate_balls(solid: Solid, overshoot: float) -> np.ndarray:
-    """Balls (n, 4) with the given overshoot, inside and near a solid."""
-    largest = balls_at(solid, _largest(solid, overshoot), overshoot, least=0.5 * overshoot)
-    return np.concatenate([_lattice(solid, overshoot), largest])
+class Candidates:
+    """Balls of which covers of a solid are chosen.
+
+    Attributes:
+        solid: the mesh or shape.
+    """
+
+    def __init__(self, solid: Solid):
+        self.solid = solid
+        # Centers of largest balls, and the overshoot [m] that they were found for.
+        self._largest: tuple[np.ndarray, float] = np.empty((0, 3)), np.inf
+
+    def balls(self, overshoot: float) -> np.ndarray:
+        """Balls (n, 4) with the given overshoot, inside and near the solid."""
+        if overshoot < self._largest[1]:  # what is accurate enough for one is so for larger ones
+            self._largest = _largest(self.solid, overshoot), overshoot
+        least = 0.5 * overshoot
+        largest = balls_at(self.solid, self._largest[0], overshoot, least=least)
+        return np.concatenate([_lattice(self.solid, overshoot), largest])
 
 
 def balls_at(
@@ -49,23 +65,27 @@ def balls_at(
 def _lattice(solid: Solid, overshoot: float) -> np.ndarray:
     """Balls around the points of a lattice in the box of the solid, inside and near it."""
     lower, upper = solid.bounds
-    extent = upper - lower
-    balls = np.empty((0, 4))
-    pitch = float(np.cbrt(np.maximum(extent, 1e-3 * extent.max()).prod() / _MAX_POINTS))
-    for _ in range(3):
-        while _odd(extent / pitch).prod() > 2 * _MAX_POINTS:
-            pitch *= 1.1
-        counts = _odd(extent / pitch)
-        axes = [
-            low + (np.arange(n) + 0.5) * (length / n)
-            for low, n, length in zip(lower, counts, extent, strict=True)
-        ]
-        points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
+    balls, count = np.empty((0, 4)), _FEW_POINTS
+    for _ in range(2):  # few points tell how many of all are near the solid
+        points = _lattice_points(lower, upper, count)
         balls = balls_at(solid, points, overshoot, least=0.5 * overshoot)
-        if len(balls) <= _MAX_CENTERS:
+        count = min(_MAX_POINTS, _CENTERS * len(points) // max(1, len(balls)))
+        if count <= len(points):
             break
-        pitch *= float(np.cbrt(len(balls) / _MAX_CENTERS)) * 1.02
     return balls
+
+
+def _lattice_points(lower: np.ndarray, upper: np.ndarray, count: int) -> np.ndarray:
+    """About `count` points (n, 3) in a box, of which the middle is one."""
+    extent = upper - lower
+    pitch = float(np.cbrt(np.maximum(extent, 1e-3 * extent.max()).prod() / count))
+    while _odd(extent / pitch).prod() > 2 * count:
+        pitch *= 1.1
+    axes = [
+        low + (np.arange(n) + 0.5) * (length / n)
+        for low, n, length in zip(lower, _odd(extent / pitch), extent, strict=True)
+    ]
+    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
 
 
 def _odd(counts: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from warp_collision.robot.fitting.coverage import Coverage, coverage
 from warp_collision.robot.fitting.sphere_fit import Part, SphereFit, fit_parts, fit_spheres
 
 # Of the algorithm: another one for each change of what it returns.
-_VERSION = 4
+_VERSION = 5
 _Result = TypeVar("_Result")
 
 

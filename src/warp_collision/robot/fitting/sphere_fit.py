@@ -9,19 +9,19 @@ lie in no ball are split, and finally get balls around themselves.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import trimesh
+from scipy import sparse
 
 from warp_collision import validate
 from warp_collision.messages import errors_at
 from warp_collision.obstacles.geometry import MeshLike
 from warp_collision.obstacles.shapes import Shape
 from warp_collision.robot.fitting import pieces as geometry
-from warp_collision.robot.fitting.candidates import balls_at, candidate_balls
+from warp_collision.robot.fitting.candidates import Candidates, balls_at
 from warp_collision.robot.fitting.coverage import Coverage, cover_of
 from warp_collision.robot.fitting.solid import Solid
 
@@ -31,12 +31,12 @@ _LEAST_OVERSHOOT = 1e-4  # [m], of a mesh without size
 _MAX_PIECES = 5_000  # before those that no ball contains are split
 _MAX_GROUPS = 1_500  # of the triangles of a fine mesh, before those that no ball contains are split
 _MAX_SPLIT_PIECES = 30_000
-_MAX_CORNERS = 1_000  # that are compared with all balls at once, in the cache of a processor
-_ROWS = 8  # of a product of small matrices
+_MAX_CORNERS = 128  # about, that are compared with all balls at once, in the cache of a processor
+_ROWS = 4  # of a product of small matrices
 _FEW_CORNERS = 8  # of a piece, which are compared with all balls
 _LEAST_EDGE = 0.2  # of what is split, in parts of the overshoot
 _SPACING = 0.25  # of additional balls, in parts of the overshoot
-_WEIGHTS = float(1 << 23)  # sums of integers up to this are exact in float32, in any order
+_WEIGHTS = float(1 << 23)  # sum of weights, which are whole numbers: sums are exact in any order
 _STEPS = 6  # of a bisection for the smallest overshoot
 _POWERS = (0.0, 0.5, 1.0)  # of the weight of pieces that few balls contain
 _RESOLUTION = 1e-3  # [m], of reports
@@ -94,13 +94,13 @@ def fit_spheres(
         validate.require_count("count", count)
     if max_overshoot is not None:
         validate.require_number("max_overshoot", max_overshoot, positive=True)
-    solid = Solid("mesh", mesh)
+    candidates = Candidates(solid := Solid("mesh", mesh))
     if max_overshoot is not None:
-        cover = _Cover(_cover(solid, max_overshoot, fill, count), max_overshoot)
+        cover = _Cover(_cover(candidates, max_overshoot, fill, count), max_overshoot)
     elif count is not None:
-        cover = _fit_count(solid, count, fill)
+        cover = _fit_count(candidates, count, fill)
     else:
-        [cover] = _covers_by_size([solid], solid.size, fill)
+        [cover] = _covers_by_size([candidates], solid.size, fill)
     return cover.fit(solid, fill)
 
 
@@ -124,28 +124,31 @@ def fit_parts(parts: Sequence[Part], size: float, max_overshoot: float | None) -
         size: of all parts together [m].
         max_overshoot: [m]; by the size if None, so that the spheres of all parts are few.
     """
-    solids, covers = [], []
+    all_candidates, covers = [], []
     for part in parts:
         with errors_at(part.name):
-            solids.append(solid := Solid("mesh", part.mesh))
+            all_candidates.append(candidates := Candidates(Solid("mesh", part.mesh)))
             if max_overshoot is not None:
-                cover = _cover(solid, max_overshoot, fill=False)
+                cover = _cover(candidates, max_overshoot, fill=False)
                 covers.append(_Cover(cover, max_overshoot))
     if max_overshoot is None:
-        covers = _covers_by_size(solids, size, fill=False)
-    return [cover.fit(solid, fill=False) for cover, solid in zip(covers, solids, strict=True)]
+        covers = _covers_by_size(all_candidates, size, fill=False)
+    return [
+        cover.fit(candidates.solid, fill=False)
+        for cover, candidates in zip(covers, all_candidates, strict=True)
+    ]
 
 
-def _covers_by_size(solids: Sequence[Solid], size: float, fill: bool) -> list[_Cover]:
+def _covers_by_size(solids: Sequence[Candidates], size: float, fill: bool) -> list[_Cover]:
     """Covers of solids with an overshoot by their size, so that spheres are about 40."""
     overshoot = max(_DEFAULT_FRACTION * size, _LEAST_OVERSHOOT)
     covers: dict[int, _Cover] = {}
     while True:
         try:
-            for index, solid in enumerate(solids):
+            for index, candidates in enumerate(solids):
                 # One sphere needs no larger overshoot.
                 if index not in covers or len(covers[index].spheres) > 1:
-                    covers[index] = _Cover(_cover(solid, overshoot, fill), overshoot)
+                    covers[index] = _Cover(_cover(candidates, overshoot, fill), overshoot)
         except TooManyPieces:
             overshoot *= 2.0
             continue
@@ -169,19 +172,20 @@ class _Cover(NamedTuple):
         return SphereFit(self.spheres, cover_of(self.spheres, solid, resolution, fill))
 
 
-def _fit_count(solid: Solid, count: int, fill: bool) -> _Cover:
+def _fit_count(candidates: Candidates, count: int, fill: bool) -> _Cover:
     """At most `count` spheres, with the smallest overshoot found by bisection."""
+    solid = candidates.solid
     lower, upper = solid.bounds
     center = 0.5 * (lower + upper)
     # One ball around the middle of the box is always enough.
     radius = float(np.linalg.norm(solid.triangles - center, axis=2).max()) + 2.0 * solid.rounding
     best = _Cover(_round_to_float32(np.append(center, radius)[None]), radius)
     low = 0.5 * radius
-    while len(spheres := _cover_or_none(solid, low, fill, count)):
+    while len(spheres := _cover_or_none(candidates, low, fill, count)):
         best, low = _Cover(spheres, low), 0.5 * low
     for _ in range(_STEPS):
         middle = 0.5 * (low + best.overshoot)
-        spheres = _cover_or_none(solid, middle, fill, count)
+        spheres = _cover_or_none(candidates, middle, fill, count)
         if len(spheres):
             best = _Cover(spheres, middle)
         else:
@@ -193,39 +197,43 @@ class TooManyPieces(ValueError):
     """An overshoot that is too small for the limits of time and memory."""
 
 
-def _cover_or_none(solid: Solid, overshoot: float, fill: bool, max_count: int) -> np.ndarray:
+def _cover_or_none(
+    candidates: Candidates, overshoot: float, fill: bool, max_count: int
+) -> np.ndarray:
     """At most `max_count` spheres (n, 4) that cover everything; none if there is no such cover."""
     try:
-        return _cover(solid, overshoot, fill, max_count, whole=True)
+        return _cover(candidates, overshoot, fill, max_count, whole=True)
     except TooManyPieces:
         return np.empty((0, 4))
 
 
 def _cover(
-    solid: Solid, overshoot: float, fill: bool, max_count: int | None = None, whole: bool = False
+    candidates: Candidates,
+    overshoot: float,
+    fill: bool,
+    max_count: int | None = None,
+    whole: bool = False,
 ) -> np.ndarray:
     """Spheres (n, 4) for an overshoot; none if `whole`, and they do not cover everything."""
-    candidates = candidate_balls(solid, overshoot)
-    kinds = [_surface(solid, candidates, overshoot)]
+    solid, balls = candidates.solid, candidates.balls(overshoot)
+    kinds = [_surface(solid, balls, overshoot)]
     if fill:
-        kinds.append(_inside(solid, candidates, overshoot))
+        kinds.append(_inside(solid, balls, overshoot))
     parts = [part for kind in kinds for part in kind]
     pieces = [part.pieces for part in parts]
     extra = np.concatenate([part.balls for part in parts])
-    # One row per ball: which pieces it contains.
-    table = np.concatenate(
+    holders = sparse.vstack(
         [
-            np.concatenate([part.contained, _containment(extra, part.pieces, solid.rounding)])
+            sparse.hstack([part.holders, _holders(extra, part.pieces, solid.rounding)])
             for part in parts
         ],
-        axis=1,
+        format="csr",
     )
     weights = np.concatenate([_weights(kind) for kind in kinds])
-    chosen = _smallest_cover(table, weights, max_count)
-    table = table[chosen]
+    chosen, table = _smallest_cover(holders, weights, max_count)
     if whole and not table.any(axis=0).all():
         return np.empty((0, 4))
-    return _shrink(np.concatenate([candidates, extra])[chosen], table, pieces, solid.rounding)
+    return _shrink(np.concatenate([balls, extra])[chosen], table, pieces, solid.rounding)
 
 
 class _Part(NamedTuple):
@@ -233,7 +241,7 @@ class _Part(NamedTuple):
 
     pieces: np.ndarray  # (n, k, 3)
     sizes: np.ndarray  # (n,) areas or volumes
-    contained: np.ndarray  # (n_balls, n) bool, by which of the given balls
+    holders: sparse.csr_array  # (n, n_balls) 1 where one of the given balls contains a piece
     balls: np.ndarray  # (m, 4) additional balls
 
 
@@ -312,13 +320,13 @@ def _in_balls(
     on_surface: bool = False,
 ) -> tuple[_Part, np.ndarray]:
     """The pieces that lie in a given ball, or are small enough for one around them; and which."""
-    table = _containment(balls, pieces, solid.rounding)
-    is_done = table.any(axis=0)
+    holders = _holders(balls, pieces, solid.rounding)
+    is_done = np.diff(holders.indptr) > 0
     # The surface is as near to the center as its corners, or as a cube that reaches the inside.
     small = ~is_done & (geometry.radii(pieces) <= 0.45 * overshoot - 4.0 * solid.rounding)
     extra = _balls_around(solid, pieces[small], overshoot, on_surface)
     is_done |= small
-    return _Part(pieces[is_done], np.empty(0), table[:, is_done], extra), is_done
+    return _Part(pieces[is_done], np.empty(0), holders[is_done], extra), is_done
 
 
 def _balls_around(
@@ -329,7 +337,7 @@ def _balls_around(
     cells = np.floor(centers / (_SPACING * overshoot))
     _, apart = np.unique(cells, axis=0, return_index=True)
     balls = balls_at(solid, centers[np.sort(apart)], overshoot, on_surface=on_surface)
-    left = ~_containment(balls, pieces, solid.rounding).any(axis=0)
+    left = np.diff(_holders(balls, pieces, solid.rounding).indptr) == 0
     rest = balls_at(solid, centers[left], overshoot, on_surface=on_surface)
     return np.concatenate([balls, rest])
 
@@ -349,19 +357,27 @@ def _require_max_pieces(count: int, overshoot: float) -> None:
         )
 
 
-def _containment(balls: np.ndarray, pieces: np.ndarray, margin: float) -> np.ndarray:
-    """(n_balls, n_pieces) bool: whether a ball contains a piece, with a margin."""
+def _holders(balls: np.ndarray, pieces: np.ndarray, margin: float) -> sparse.csr_array:
+    """(n_pieces, n_balls) 1 where a ball contains a piece, with a margin."""
     if pieces.shape[1] > _FEW_CORNERS and len(pieces) > 0:
-        return _containment_of_groups(balls, pieces, margin)
-    result = np.empty((len(balls), len(pieces)), dtype=bool)
+        return _holders_of_groups(balls, pieces, margin)
+    rows, columns = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
     for part in geometry.chunks(len(pieces), 1 + _MAX_CORNERS // pieces.shape[1]):
         corners, index = geometry.distinct(pieces[part])
         inside = _squared_beyond(balls, corners, margin) <= 0.0
         holds = inside[index[:, 0]]
         for corner in index.T[1:]:
             holds &= inside[corner]
-        result[:, part] = holds.T
-    return result
+        piece, ball = np.divmod(np.flatnonzero(holds), max(1, len(balls)))
+        rows.append(part.start + piece)
+        columns.append(ball)
+    return _ones(np.concatenate(rows), np.concatenate(columns), (len(pieces), len(balls)))
+
+
+def _ones(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]) -> sparse.csr_array:
+    """A sparse matrix with ones at places that are in the order of its rows."""
+    starts = np.searchsorted(rows, np.arange(shape[0] + 1))
+    return sparse.csr_array((np.ones(len(rows)), columns, starts), shape=shape)
 
 
 def _squared_beyond(balls: np.ndarray, points: np.ndarray, margin: float) -> np.ndarray:
@@ -371,96 +387,96 @@ def _squared_beyond(balls: np.ndarray, points: np.ndarray, margin: float) -> np.
     # |v|^2 - 2 c v - (r^2 - |c|^2). The product is one of small matrices, for which BLAS wakes no
     # threads, that would wait for each other longer than they compute.
     limit = np.maximum(balls[:, 3] - margin, 0.0) ** 2 - (centers**2).sum(axis=1)
-    rows = np.zeros((-(-len(points) // _ROWS), _ROWS, 3))
-    rows.reshape(-1, 3)[: len(points)] = points
-    result = np.matmul(rows, -2.0 * centers.T).reshape(rows.size // 3, len(balls))[: len(points)]
-    result += (points**2).sum(axis=1)[:, None]
-    result -= limit
-    return result
+    rows = np.zeros((-(-len(points) // _ROWS), _ROWS, 5))
+    rows.reshape(-1, 5)[: len(points)] = np.column_stack(
+        [points, (points**2).sum(axis=1), np.ones(len(points))]
+    )
+    columns = np.stack([*(-2.0 * centers.T), np.ones(len(balls)), -limit])
+    return np.matmul(rows, columns).reshape(rows.size // 5, len(balls))[: len(points)]
 
 
-def _containment_of_groups(balls: np.ndarray, pieces: np.ndarray, margin: float) -> np.ndarray:
-    """`_containment` of pieces of many corners, of which few are asked: the farthest ones first."""
+def _holders_of_groups(balls: np.ndarray, pieces: np.ndarray, margin: float) -> sparse.csr_array:
+    """`_holders` of pieces of many corners, of which few are asked: the farthest ones first."""
     centers, radii = geometry.centers(pieces), np.maximum(balls[:, 3] - margin, 0.0)
     reach = np.linalg.norm(pieces - centers[:, None], axis=2)
     order = np.argsort(-reach, axis=1)
     reach = np.take_along_axis(reach, order, axis=1)
     corners = np.take_along_axis(pieces, order[..., None], axis=1)
-    squared = _squared_beyond(balls, centers, margin).T + radii[:, None] ** 2
+    squared = _squared_beyond(balls, centers, margin) + radii**2
     apart = np.sqrt(np.maximum(squared, 0.0))
-    result = apart <= radii[:, None]  # as a ball has to hold the center
-    ball, piece = np.nonzero(result & (apart + reach[:, 0] > radii[:, None]))
-    apart = apart[ball, piece]
+    rows, columns = np.nonzero(apart <= radii)  # as a ball has to hold the center
+    apart, is_held = apart[rows, columns], np.ones(len(rows), dtype=bool)
+    pair = np.flatnonzero(apart + reach[rows, 0] > radii[columns])
     for corner in range(pieces.shape[1]):
+        piece, ball = rows[pair], columns[pair]
         offset = corners[piece, corner] - balls[ball, :3]
         inside = np.einsum("ij,ij->i", offset, offset) <= radii[ball] ** 2
-        result[ball[~inside], piece[~inside]] = False
+        is_held[pair[~inside]] = False
         # All others are as near to the center of the piece as the next one.
         last = corner + 1 == pieces.shape[1]
-        is_open = inside & (apart + (0.0 if last else reach[piece, corner + 1]) > radii[ball])
-        ball, piece, apart = ball[is_open], piece[is_open], apart[is_open]
-        if len(ball) == 0:
+        farthest = apart[pair] + (0.0 if last else reach[piece, corner + 1])
+        pair = pair[inside & (farthest > radii[ball])]
+        if len(pair) == 0:
             break
-    return result
+    return _ones(rows[is_held], columns[is_held], (len(pieces), len(balls)))
 
 
-def _smallest_cover(table: np.ndarray, weights: np.ndarray, max_count: int | None) -> np.ndarray:
-    """The smallest of several greedy covers, which weigh pieces in few balls differently."""
-    rare = 1.0 / table.sum(axis=0)
-    powers = np.stack([_in_float32(weights * rare**power) for power in _POWERS])
-    holds = table.astype(np.float32)
-    covers = [
-        _without_redundant(table, _greedy(holds, whole, gains, max_count))
-        for whole, gains in zip(powers, np.einsum("kp,bp->kb", powers, holds), strict=True)
-    ]
-    return min(covers, key=lambda part: (-float(weights @ table[part].any(axis=0)), len(part)))
+def _smallest_cover(
+    holders: sparse.csr_array, weights: np.ndarray, max_count: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The smallest of several greedy covers, which weigh pieces in few balls differently.
+
+    Returns:
+        Indices (n,) of its balls, and which pieces each contains, (n, n_pieces) bool.
+    """
+    held = holders.T.tocsr()
+    rare = 1.0 / np.diff(holders.indptr)
+    covers = []
+    for power in _POWERS:
+        chosen = _greedy(holders, held, _whole(weights * rare**power), max_count)
+        table = held[chosen].toarray() > 0.0
+        kept = _not_redundant(table)
+        covers.append((chosen[kept], table[kept]))
+    return min(covers, key=lambda cover: (-float(weights @ cover[1].any(axis=0)), len(cover[0])))
 
 
-def _in_float32(weights: np.ndarray) -> np.ndarray:
-    """Weights whose sums are exact in float32."""
+def _whole(weights: np.ndarray) -> np.ndarray:
+    """Weights in whole numbers."""
     whole = np.floor(weights / weights.sum() * (_WEIGHTS - len(weights)))
-    return np.maximum(whole, 1.0).astype(np.float32)
+    return np.maximum(whole, 1.0)
 
 
-def _without_redundant(table: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """The chosen balls without redundant ones."""
-    times = table[chosen].sum(axis=0)
-    kept = []
-    for ball in chosen[::-1]:
+def _not_redundant(table: np.ndarray) -> np.ndarray:
+    """(n_balls,) bool: balls that are needed where the last ones are left out first."""
+    times = table.sum(axis=0)
+    kept = np.ones(len(table), dtype=bool)
+    for ball in range(len(table))[::-1]:
         if (times[table[ball]] > 1).all():
             times -= table[ball]
-        else:
-            kept.append(ball)
-    return np.array(kept[::-1], dtype=np.int64)
+            kept[ball] = False
+    return kept
 
 
 def _greedy(
-    holds: np.ndarray, weights: np.ndarray, gains: np.ndarray, max_count: int | None
+    holders: sparse.csr_array, held: sparse.csr_array, weights: np.ndarray, max_count: int | None
 ) -> np.ndarray:
     """Indices of balls, each covering most of what those before it leave uncovered.
 
     Args:
-        holds: (n_balls, n_pieces) float32, 1 where a ball contains a piece.
-        weights: (n_pieces,) float32, whole numbers.
-        gains: (n_balls,) of each ball alone.
+        holders: (n_pieces, n_balls) 1 where a ball contains a piece.
+        held: the same by balls, (n_balls, n_pieces).
+        weights: (n_pieces,) whole numbers.
         max_count: of balls.
     """
-    left, count = weights.copy(), len(weights) if max_count is None else max_count
-    # Gains only fall: a ball whose gain is still what it was, and the largest, is the best one.
-    queue = [(-gain, ball) for ball, gain in enumerate(gains.tolist())]
-    heapq.heapify(queue)
+    left, gains = weights.copy(), held @ weights
+    count = len(weights) if max_count is None else max_count
     chosen: list[int] = []
-    while queue and len(chosen) < count:
-        before, best = queue[0]
-        gain = float(left @ holds[best])
-        if gain < -before:
-            heapq.heapreplace(queue, (-gain, best))
-        elif gain > 0.0:
-            heapq.heappop(queue)
-            chosen.append(best)
-            left *= 1.0 - holds[best]
-        else:
-            break
+    while len(chosen) < count and gains.max(initial=0.0) > 0.0:
+        chosen.append(best := int(gains.argmax()))
+        pieces = held.indices[held.indptr[best] : held.indptr[best + 1]]
+        pieces = pieces[left[pieces] > 0.0]
+        gains -= left[pieces] @ holders[pieces]  # exact, so that what is covered gains nothing
+        left[pieces] = 0.0
     return np.array(chosen, dtype=np.int64)
 
 

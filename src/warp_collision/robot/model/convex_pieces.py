@@ -242,11 +242,11 @@ def _cuts(
             itertools.pairwise(places), itertools.pairwise(rings), strict=True
         )
     ]
-    below = [*itertools.accumulate(slabs, _joined)]
-    above = [*itertools.accumulate(reversed(slabs), _joined)][::-1]
+    below = [*itertools.accumulate(slabs[:-1], _joined)]
+    above = [*itertools.accumulate(slabs[:0:-1], _joined)][::-1]
     return [
         (float(place), one.volume + other.volume)
-        for place, one, other in zip(places[1:-1], below, above[1:], strict=False)
+        for place, one, other in zip(places[1:-1], below, above, strict=True)
     ]
 
 
