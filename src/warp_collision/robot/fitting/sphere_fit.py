@@ -222,15 +222,12 @@ def _cover(
     parts = [part for kind in kinds for part in kind]
     pieces = [part.pieces for part in parts]
     extra = np.concatenate([part.balls for part in parts])
-    holders = sparse.vstack(
-        [
-            sparse.hstack([part.holders, _holders(extra, part.pieces, solid.rounding)])
-            for part in parts
-        ],
-        format="csr",
-    )
+    holders = [
+        sparse.hstack([part.holders, _holders(extra, part.pieces, solid.rounding)])
+        for part in parts
+    ]
     weights = np.concatenate([_weights(kind) for kind in kinds])
-    chosen, table = _smallest_cover(holders, weights, max_count)
+    chosen, table = _smallest_cover(sparse.csr_array(sparse.vstack(holders)), weights, max_count)
     if whole and not table.any(axis=0).all():
         return np.empty((0, 4))
     return _shrink(np.concatenate([balls, extra])[chosen], table, pieces, solid.rounding)
@@ -468,7 +465,7 @@ def _greedy(
         weights: (n_pieces,) whole numbers.
         max_count: of balls.
     """
-    left, gains = weights.copy(), held @ weights
+    left, gains = weights.copy(), np.asarray(held @ weights)
     count = len(weights) if max_count is None else max_count
     chosen: list[int] = []
     while len(chosen) < count and gains.max(initial=0.0) > 0.0:
