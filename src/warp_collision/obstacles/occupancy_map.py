@@ -14,9 +14,11 @@ import torch
 import warp as wp
 
 from warp_collision.devices import canonical_device, require_memory
+from warp_collision.formats import octomap_files
 from warp_collision.formats.files import existing_file
 from warp_collision.formats.point_files import read_arrays
 from warp_collision.kernels.carving import (
+    ALL_PARTS,
     BLOCK,
     FREE,
     OCCUPIED,
@@ -33,6 +35,7 @@ from warp_collision.messages import any_error_at, escaped
 from warp_collision.obstacles.camera import camera_of, warn_of_camera
 from warp_collision.obstacles.depth_image import DepthImage
 from warp_collision.obstacles.depth_options import DepthCounts, DepthOptions
+from warp_collision.obstacles.octomap_voxels import aligned, filled
 from warp_collision.obstacles.robot_pixels import robot_spheres
 from warp_collision.obstacles.sensed import length_of
 from warp_collision.obstacles.units import warn_of_extent
@@ -98,14 +101,7 @@ class OccupancyMap:
             ValueError: bounds or edges that make no map, more than 2e9 voxels, or more than the
                 memory of the device holds, at 6 bytes each.
         """
-        try:
-            corners = np.array(bounds, np.float64)
-        except (TypeError, ValueError):
-            corners = np.empty(0)
-        if corners.shape != (2, 3) or not np.isfinite(corners).all():
-            raise ValueError(f"bounds must be two corners of three finite numbers, got {bounds!r}")
-        if not (corners[0] < corners[1]).all():
-            raise ValueError(f"bounds must be a lower and an upper corner, got {corners.tolist()}")
+        corners = _corners_of(bounds)
         if evidence not in ("images", "strict"):
             raise ValueError(f"evidence must be 'images' or 'strict', got {evidence!r}")
         self.evidence = evidence
@@ -269,11 +265,14 @@ class OccupancyMap:
         )
 
     def save(self, path: str | os.PathLike[str], *, time: float | None = None) -> None:
-        """Writes the map to an .npz file; one that exists is overwritten.
+        """Writes the map to a file; one that exists is overwritten.
 
         Args:
-            path: ends with .npz.
-            time: now [s], as in `integrate`: the file has the ages of what was seen.
+            path: ends with .npz, or .bt or .ot for an OctoMap. That has neither ages nor parts of
+                voxels, and its voxels begin at multiples of their edge: of one that lies across
+                several of the map's all must be free for it to be free, and one occupied for it to
+                be occupied.
+            time: now [s], as in `integrate`: an .npz file has the ages of what was seen.
 
         Example:
             >>> import tempfile
@@ -285,8 +284,11 @@ class OccupancyMap:
             OccupancyMap(10 x 10 x 10 voxels of 0.1 m, 100.0 % unseen)
         """
         file = Path(path)
+        if file.suffix.lower() in octomap_files.ENDINGS:
+            states, corner = aligned(self.states, self.lower, self.voxel_size)
+            return octomap_files.write_octomap(file, states, corner, self.voxel_size)
         if file.suffix.lower() != ".npz":
-            raise ValueError(f"path must end with .npz, got {escaped(str(file))}")
+            raise ValueError(f"path must end with .npz, .bt or .ot, got {escaped(str(file))}")
         ages = self._moment(time) - self._stamps
         parts = {"states": self._states, "parts": self._parts, "ages": ages}
         np.savez_compressed(
@@ -300,20 +302,45 @@ class OccupancyMap:
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str], *, time: float | None = None, device: Any = "cpu"
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        time: float | None = None,
+        bounds: Any = None,
+        device: Any = "cpu",
     ) -> OccupancyMap:
-        """Reads a map that `save` wrote, to which images can be added.
+        """Reads a map that `save` or OctoMap wrote, to which images can be added.
 
         Args:
-            path: the file.
-            time: now [s], as in `integrate`; what was seen is as old as when it was saved.
+            path: the file, .npz, .bt or .ot.
+            time: now [s], as in `integrate`; what was seen is as old as when it was saved, of an
+                OctoMap new.
+            bounds: lower and upper corner (2, 3) of the part of an OctoMap that is wanted [m]; by
+                default all that it knows.
             device: where the map lives.
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: a damaged file, or one of something else.
+            ValueError: a damaged file, or one of something else; bounds for an .npz.
+
+        Example:
+            >>> import tempfile
+            >>> import numpy as np
+            >>> from warp_collision import OccupancyMap
+            >>> seen = OccupancyMap(((0, 0, 0), (1, 1, 1)), voxel_size=0.1)
+            >>> wall = np.full((120, 160), 0.8)
+            >>> _ = seen.integrate(wall, (90.0, 90.0, 79.5, 59.5), (0.5, 0.5, -0.2, 1, 0, 0, 0))
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     seen.save(f"{folder}/map.bt")
+            ...     again = OccupancyMap.load(f"{folder}/map.bt", bounds=((0, 0, 0), (1, 1, 1)))
+            >>> bool((again.states == seen.states).all())
+            True
         """
         file = existing_file(path)
+        if file.suffix.lower() in octomap_files.ENDINGS:
+            return cls._from_octomap(file, bounds, time, device)
+        if bounds is not None:
+            raise ValueError("bounds must be given for .bt and .ot files alone")
         with any_error_at(escaped(str(file))):
             arrays = read_arrays(file)
             wanted = ("bounds", "voxel_size", "evidence", "states", "parts", "ages")
@@ -336,6 +363,19 @@ class OccupancyMap:
             if (seen._states > int(OCCUPIED)).any() or not (seen._stamps >= 0.0).all():
                 raise ValueError("states must be 0, 1 or 2, and ages not negative")
             seen._stamps.copy_(seen._moment(time) - seen._stamps)
+        return seen
+
+    @classmethod
+    def _from_octomap(cls, file: Path, bounds: Any, time: Any, device: Any) -> OccupancyMap:
+        leaves = octomap_files.read_octomap(file)
+        corners = None if bounds is None else _corners_of(bounds)
+        with any_error_at(escaped(str(file))):
+            states, lower = filled(leaves, corners)
+        upper = lower + leaves.resolution * np.array(states.shape)
+        seen = cls((lower, upper), leaves.resolution, device=device)
+        seen._states.copy_(torch.from_numpy(states.T.reshape(-1)))
+        seen._parts[seen._states == int(FREE)] = int(ALL_PARTS)
+        seen._stamps[seen._states != int(UNSEEN)] = seen._moment(time).item()
         return seen
 
     def fractions(self, spheres: Any) -> dict[str, float]:
@@ -414,6 +454,19 @@ class OccupancyMap:
         view.levels = levels
         view.is_strict = int(self.evidence == "strict")
         return upload_struct(view, self._device)
+
+
+def _corners_of(bounds: Any) -> np.ndarray:
+    """Lower and upper corner (2, 3) of a box [m]."""
+    try:
+        corners = np.array(bounds, np.float64)
+    except (TypeError, ValueError):
+        corners = np.empty(0)
+    if corners.shape != (2, 3) or not np.isfinite(corners).all():
+        raise ValueError(f"bounds must be two corners of three finite numbers, got {bounds!r}")
+    if not (corners[0] < corners[1]).all():
+        raise ValueError(f"bounds must be a lower and an upper corner, got {corners.tolist()}")
+    return corners
 
 
 def _table(image: np.ndarray, levels: int, combine: Any) -> np.ndarray:

@@ -13,7 +13,13 @@ from warp_collision.kernels.esdf_grid import EsdfMap
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.mesh_record import Shape as ShapeKind
 from warp_collision.kernels.voxel_grid import VoxelMap
-from warp_collision.kernels.voxel_transform import BAND_SQUARE, transform_along
+from warp_collision.kernels.voxel_transform import (
+    BAND,
+    LANES,
+    Lines,
+    transform_along,
+    transform_rows,
+)
 from warp_collision.launching import launch
 from warp_collision.launching.structs import upload_struct
 from warp_collision.obstacles.part_tree import PartBuffers
@@ -346,7 +352,8 @@ class VoxelGrid(Sensed):
         """Transforms distances, and builds the tree of the faces."""
         rectangles = torch.from_numpy(self.faces()).to(device)
         faces = PartBuffers(rectangles, len(rectangles))
-        squares = _squares(self.occupied, self._is_solid_outside, device)
+        solid = torch.from_numpy(np.ascontiguousarray(self.occupied.T)).to(device)
+        squares = squares_of(solid, self._is_solid_outside)
         voxels = VoxelMap()
         voxels.faces, voxels.squares = faces.tree, squares.data_ptr()
         voxels.origin, voxels.cell = wp.vec3(*self.origin), self.voxel_size
@@ -401,27 +408,35 @@ def _rectangles(solid: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, n
     return low[:, back], high[:, back], sign[first]
 
 
-def _squares(occupied: np.ndarray, is_solid_outside: bool, device: torch.device) -> torch.Tensor:
-    """(nz, ny, nx) int16, see `kernels.voxel_transform`."""
-    solid = torch.from_numpy(np.ascontiguousarray(occupied.T)).to(device)
-    band = int(BAND_SQUARE)
-    free = torch.full((), band, dtype=torch.int16, device=device)
-    squares = torch.where(solid, -free, free).contiguous()
-    nz, ny, nx = squares.shape
-    beyond = torch.tensor([-1 if is_solid_outside else 1], dtype=torch.int32, device=device)
-    for count, stride, (first, first_stride), (second, second_stride) in (
-        (nx, 1, (nz, nx * ny), (ny, nx)),
-        (ny, nx, (nz, nx * ny), (nx, 1)),
-        (nz, nx * ny, (ny, nx), (nx, 1)),
-    ):
-        strides = torch.tensor(
-            [count, stride, first_stride, second_stride], dtype=torch.int32, device=device
-        )
+def squares_of(solid: torch.Tensor, is_solid_outside: bool, band: int = int(BAND)) -> torch.Tensor:
+    """Squared distances (nz, ny, nx) int16 in half cells, see `kernels.voxel_transform`.
+
+    Args:
+        solid: (nz, ny, nx) bool or uint8 on a device.
+        is_solid_outside: what is beyond the grid.
+        band: how many cells the search goes.
+    """
+    device = solid.device
+    nz, ny, nx = solid.shape
+    lanes = LANES if device.type == "cpu" else 1
+    squares = torch.empty(solid.shape, dtype=torch.int16, device=device)
+    lines = Lines()
+    lines.shape, lines.lanes, lines.band = wp.vec3i(nx, ny, nz), lanes, band
+    lines.outside = -1 if is_solid_outside else 1
+    lines.count = nx
+    launch.launch(
+        transform_rows,
+        (ny * nz,),
+        *(solid.view(torch.uint8).view(-1), upload_struct(lines, device), squares.view(-1)),
+        device=device,
+    )
+    for count, stride, others, across in ((ny, nx, nz, nx * ny), (nz, nx * ny, ny, nx)):
+        lines.count, lines.stride, lines.across = count, stride, across
         found = torch.empty_like(squares)
         launch.launch(
             transform_along,
-            (first, second),
-            *(squares.view(-1), strides, beyond, found.view(-1)),
+            (others, -(-nx // lanes)),
+            *(squares.view(-1), upload_struct(lines, device), found.view(-1)),
             device=device,
         )
         squares = found
