@@ -26,7 +26,7 @@ from warp_collision import (
     swept_sphere_cost,
 )
 from warp_collision.kernels.voxel_transform import BAND_SQUARE
-from warp_collision.obstacles.voxel_grid import squares_of
+from warp_collision.obstacles.voxel_tables import squares_of
 
 POSE = (0.1, -0.2, 0.3, 0.5, -0.4, 0.6, 0.2)
 ETA = 0.05
@@ -106,7 +106,11 @@ def test_transform_is_exact() -> None:
     rng = np.random.default_rng(3)
     for kind in KINDS:
         occupied = random_voxels(rng, (40, 31, 23), kind)
-        found = squares_of(torch.from_numpy(np.ascontiguousarray(occupied.T)), False).numpy().T.astype(int)
+        found = (
+            squares_of(torch.tensor(occupied.T, dtype=torch.uint8).contiguous(), False)
+            .numpy()
+            .T.astype(int)
+        )
         assert ((found < 0) == occupied).all()
         solid = np.pad(occupied, 12)
         for own in (False, True):

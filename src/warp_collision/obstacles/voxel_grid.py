@@ -8,24 +8,18 @@ import numpy as np
 import torch
 import warp as wp
 
+from warp_collision.devices import CPU
 from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.kernels.esdf_grid import EsdfMap
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.mesh_record import Shape as ShapeKind
 from warp_collision.kernels.voxel_grid import VoxelMap
-from warp_collision.kernels.voxel_transform import (
-    BAND,
-    LANES,
-    Lines,
-    transform_along,
-    transform_rows,
-)
-from warp_collision.launching import launch
 from warp_collision.launching.structs import upload_struct
 from warp_collision.obstacles.part_tree import PartBuffers
 from warp_collision.obstacles.sensed import Sensed, Uploaded, length_of
 from warp_collision.obstacles.shapes import Triangles, box_around
 from warp_collision.obstacles.units import warn_of_extent
+from warp_collision.obstacles.voxel_tables import faces_of, squares_of
 from warp_collision.validate import on_host
 
 Unknown = Literal["occupied", "free"]
@@ -335,24 +329,26 @@ class VoxelGrid(Sensed):
 
         Runs of faces in a plane are one, and runs of such runs.
         """
-        solid = np.pad(self.occupied, 1, constant_values=self._is_solid_outside)
-        found = [_rectangles(solid, axis) for axis in range(3)]
-        low, high, sign = (np.concatenate(part) for part in zip(*found, strict=True))
-        faces = np.zeros((max(len(low), 1), 2, 4), np.float32)
-        if len(low):
-            faces[:, 0, :3] = self.origin + self.voxel_size * low
-            faces[:, 1, :3] = self.origin + self.voxel_size * high
-            faces[:, 1, 3] = sign
-        else:
-            nowhere = _NOWHERE if self._is_solid_outside else _UNREACHED
-            faces[0] = (nowhere, nowhere, nowhere, 0.0)
-        return faces
+        return self._faces(self._solid_on(CPU)).numpy()
+
+    def _solid_on(self, device: torch.device) -> torch.Tensor:
+        """(nz, ny, nx) uint8 on a device."""
+        return torch.from_numpy(np.array(self.occupied.T, np.uint8, order="C")).to(device)
+
+    def _faces(self, solid: torch.Tensor) -> torch.Tensor:
+        """The rectangles on a device, at least one: without any, one that no search reaches."""
+        faces = faces_of(solid, self._is_solid_outside, self.origin, self.voxel_size)
+        if len(faces):
+            return faces
+        nowhere = _NOWHERE if self._is_solid_outside else _UNREACHED
+        corner = torch.tensor([nowhere, nowhere, nowhere, 0.0], device=solid.device)
+        return corner.expand(1, 2, 4).contiguous()
 
     def upload(self, device: torch.device) -> Uploaded:
         """Transforms distances, and builds the tree of the faces."""
-        rectangles = torch.from_numpy(self.faces()).to(device)
+        solid = self._solid_on(device)
+        rectangles = self._faces(solid)
         faces = PartBuffers(rectangles, len(rectangles))
-        solid = torch.from_numpy(np.ascontiguousarray(self.occupied.T)).to(device)
         squares = squares_of(solid, self._is_solid_outside)
         voxels = VoxelMap()
         voxels.faces, voxels.squares = faces.tree, squares.data_ptr()
@@ -377,70 +373,6 @@ def _require_extent(origin: np.ndarray, edge: float, shape: tuple[int, ...]) -> 
     if reach.max() >= MAX_COORDINATE:
         raise ValueError(f"the grid must end below 1e9, got {reach.max():.3g}")
     warn_of_extent("voxel_size", "a grid", [edge * n for n in shape])
-
-
-def _rectangles(solid: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Faces across an axis as lower and upper corners (n, 3) in voxels, and signs of normals (n,).
-
-    Args:
-        solid: (nx + 2, ny + 2, nz + 2), with a layer around the grid.
-        axis: which.
-    """
-    # Axes: the one across the faces first, then the two in their planes.
-    turned = np.moveaxis(solid, axis, 0)[:, 1:-1, 1:-1].astype(np.int8)
-    steps = turned[:-1] - turned[1:]  # 1: solid before, free behind
-    # Runs along the last axis: the layer beyond it ends them.
-    edges = np.diff(steps, axis=2, prepend=0, append=0)
-    plane, row, begin = np.nonzero(np.where(edges[..., :-1] != 0, steps, 0))
-    sign = steps[plane, row, begin]
-    end = np.nonzero(np.where(edges[..., 1:] != 0, steps, 0))[2]
-    # Runs that are the same in neighbouring rows.
-    order = np.lexsort((row, end, begin, sign, plane))
-    plane, row, begin, end, sign = (part[order] for part in (plane, row, begin, end + 1, sign))
-    columns = np.stack((plane, begin, end, sign))
-    same = (columns[:, 1:] == columns[:, :-1]).all(axis=0) & (row[1:] == row[:-1] + 1)
-    first = np.flatnonzero(np.concatenate(([True], ~same))) if len(row) else row[:0]
-    last = np.concatenate((first[1:], [len(row)])) - 1 if len(row) else first
-    low = np.stack((plane[first], row[first], begin[first]), axis=1)
-    high = np.stack((plane[first], row[last] + 1, end[first]), axis=1)
-    others = [other for other in range(3) if other != axis]
-    back = np.argsort([axis, *others])
-    return low[:, back], high[:, back], sign[first]
-
-
-def squares_of(solid: torch.Tensor, is_solid_outside: bool, band: int = int(BAND)) -> torch.Tensor:
-    """Squared distances (nz, ny, nx) int16 in half cells, see `kernels.voxel_transform`.
-
-    Args:
-        solid: (nz, ny, nx) bool or uint8 on a device.
-        is_solid_outside: what is beyond the grid.
-        band: how many cells the search goes.
-    """
-    device = solid.device
-    nz, ny, nx = solid.shape
-    lanes = LANES if device.type == "cpu" else 1
-    squares = torch.empty(solid.shape, dtype=torch.int16, device=device)
-    lines = Lines()
-    lines.shape, lines.lanes, lines.band = wp.vec3i(nx, ny, nz), lanes, band
-    lines.outside = -1 if is_solid_outside else 1
-    lines.count = nx
-    launch.launch(
-        transform_rows,
-        (ny * nz,),
-        *(solid.view(torch.uint8).view(-1), upload_struct(lines, device), squares.view(-1)),
-        device=device,
-    )
-    for count, stride, others, across in ((ny, nx, nz, nx * ny), (nz, nx * ny, ny, nx)):
-        lines.count, lines.stride, lines.across = count, stride, across
-        found = torch.empty_like(squares)
-        launch.launch(
-            transform_along,
-            (others, -(-nx // lanes)),
-            *(squares.view(-1), upload_struct(lines, device), found.view(-1)),
-            device=device,
-        )
-        squares = found
-    return squares
 
 
 def _mask(name: str, value: Any) -> np.ndarray:
