@@ -36,46 +36,53 @@ class Lines:
     band: int  # cells that the search goes
 
 
-@wp.func
-def square_of(steps: int) -> int:
-    """Squared distance to a box that many cells along an axis, in half cells."""
-    side = 2 * steps - 1
-    return side * side
+@wp.func_native("""
+    typedef wp::int16 Number;
+    const wp::uint8* cells = solid.data + (wp::int64)row * lines.count;
+    Number* out = squares.data + (wp::int64)row * lines.count;
+    const int count = lines.count, band = lines.band;
+    const wp::uint8 beyond = lines.outside < 0;
+    const Number far = (Number)((2 * band + 1) * (2 * band + 1));
+    for (int begin = 0, end = 0; begin < count; begin = end) {
+        const wp::uint8 kind = cells[begin];
+        end = begin + 1;
+        while (end < count && cells[end] == kind) ++end;
+        const Number sign = kind ? (Number)-1 : (Number)1;
+        for (int i = begin; i < end; ++i) out[i] = (Number)(sign * far);
+        const auto keep = [&](const int i, const int steps) {
+            const Number square = (Number)((2 * steps - 1) * (2 * steps - 1));
+            if (square < sign * out[i]) out[i] = (Number)(sign * square);
+        };
+        // The box beside either end of the run, as far as the search goes.
+        const int most = end - begin < band ? end - begin : band;
+        if (begin > 0 || beyond != kind)
+            for (int k = 0; k < most; ++k) keep(begin + k, k + 1);
+        if (end < count || beyond != kind)
+            for (int k = 0; k < most; ++k) keep(end - 1 - k, k + 1);
+    }
+""")
+def transform_row(solid: wp.array[wp.uint8], lines: Lines, row: int, squares: wp.array[wp.int16]):
+    """Squares along a row of cells, run by run.
 
-
-@wp.func
-def square_after(steps: int, band: int) -> int:
-    """The same, at most that of the band; 0 steps: there is no such box."""
-    far = square_of(band + 1)
-    return wp.where(steps == 0 or steps > band, far, square_of(steps))
+    Args:
+        solid: (cells,) 0 or 1.
+        lines: along x.
+        row: which.
+        squares: (cells,) written.
+    """
+    ...
 
 
 @wp.kernel
 def transform_rows(
     # operands
-    solid: wp.array[wp.uint8],  # (cells,) x running fastest
+    solid: wp.array[wp.uint8],  # (cells,) 0 or 1, x running fastest
     lines: wp.array[Lines],  # (1,) along x
     # outputs
     squares: wp.array[wp.int16],  # (cells,) negative where solid
 ):
-    """One thread per row along x, once there and once back."""
-    row = wp.tid()
-    count = lines[0].count
-    band = lines[0].band
-    begin = row * count
-    beyond = wp.where(lines[0].outside < 0, 1, 0)
-    for way in range(2):
-        before = int(beyond)
-        steps = int(0)  # to the last cell of the other kind
-        for k in range(count):
-            place = begin + wp.where(way == 0, k, count - 1 - k)
-            own = wp.where(solid[place] != wp.uint8(0), 1, 0)
-            steps = wp.where(own != before, 1, wp.where(steps == 0, 0, steps + 1))
-            before = own
-            square = square_after(steps, band)
-            if way == 1:
-                square = wp.min(square, wp.abs(int(squares[place])))
-            squares[place] = wp.int16(wp.where(own == 1, -square, square))
+    """One thread per row along x."""
+    transform_row(solid, lines[0], wp.tid(), squares)
 
 
 @wp.func_native("""
@@ -87,9 +94,28 @@ def transform_rows(
     typedef wp::int16 Number;
     const Number* in = squares.data;
     Number* out = found.data;
-    const int far = (2 * lines.band + 1) * (2 * lines.band + 1);
+    const Number far = (Number)((2 * lines.band + 1) * (2 * lines.band + 1));
+    // 1, -1: all cells of a place on the lines are free, or solid, and far from the other kind.
+    const auto far_kind = [&](const int k) {
+        if (k < 0 || k >= lines.count) return lines.outside;
+        const Number* own = in + begin + (wp::int64)k * lines.stride;
+        bool free = true, solid = true;
+        for (int i = 0; i < width; ++i) free &= own[i] == far, solid &= own[i] == -far;
+        return free ? 1 : (solid ? -1 : 0);
+    };
+    int run_begin = -lines.band, run_end = -lines.band, kind = lines.outside;
     for (int k = 0; k < lines.count; ++k) {
-        const int place = begin + k * lines.stride;
+        const wp::int64 place = begin + (wp::int64)k * lines.stride;
+        // Up to where all is of one kind, around here.
+        while (run_end <= k + lines.band) {
+            const int next = far_kind(run_end);
+            if (next != kind || next == 0) run_begin = run_end, kind = next;
+            ++run_end;
+        }
+        if (kind != 0 && run_begin <= k - lines.band) {
+            for (int i = 0; i < width; ++i) out[place + i] = in[place + i];
+            continue;
+        }
         // Of a free cell those to solid ones, of a solid cell those to free ones, else 0.
         Number to_solid[most], to_free[most], largest = 0;
         for (int i = 0; i < width; ++i) {
@@ -108,7 +134,7 @@ def transform_rows(
             for (int side = -1; side <= 1; side += 2) {
                 const int there = k + side * steps;
                 if (there >= 0 && there < lines.count) {
-                    const Number* other = in + place + side * steps * lines.stride;
+                    const Number* other = in + place + (wp::int64)side * steps * lines.stride;
                     for (int i = 0; i < width; ++i) {
                         const Number value = other[i];
                         const Number solid = (Number)((value > 0 ? value : (Number)0) + square);
