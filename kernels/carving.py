@@ -30,7 +30,9 @@ BESIDE = wp.constant(1.5)
 class View:
     """A pinhole camera, z forward and y down, and the tables of its depths."""
 
-    camera_from_map: wp.transform
+    rotation: wp.mat33  # of the map in the camera
+    place: wp.vec3  # of the map's origin in the camera [m]
+    eye: wp.vec3  # of the camera in the map [m]
     focal: wp.vec2  # pixels
     middle: wp.vec2  # of the image, where the center of the first pixel is 0, 0
     width: int
@@ -68,18 +70,21 @@ class Window:
 
 
 @wp.func
-def end_of_window(focal: float, x: float, z: float, half_x: float, half_z: float) -> float:
-    """Where the image of a box at x and z before a camera ends at most, from its middle on."""
-    end = x + half_x
-    depth = wp.where(end > 0.0, z - half_z, z + half_z)
-    return focal * end / depth
+def end_of_window(focal: float, end: float, scale: wp.vec2) -> float:
+    """Where the image of a box ends at most, from the middle on.
+
+    Args:
+        focal: length [pixels].
+        end: of the box, from the optical axis on [m].
+        scale: inverse of its nearest and its farthest depth [1 / m].
+    """
+    return focal * end * wp.where(end > 0.0, scale[0], scale[1])
 
 
 @wp.func
 def depths_in(
     camera: View,
-    nearest: wp.array[wp.float32],
-    farthest: wp.array[wp.float32],
+    windows: wp.array[wp.vec2],
     window: Window,
 ) -> wp.vec2:
     """Nearest and farthest depth in a window."""
@@ -89,8 +94,7 @@ def depths_in(
         level += 1
     size = 1 << level
     offset = level * camera.width * camera.height
-    low = float(1.0e9)
-    high = float(0.0)
+    ends = wp.vec2(-1.0e9, 0.0)
     y = window.y0
     while y <= window.y1:
         # The last of a row or column ends with the window.
@@ -98,33 +102,32 @@ def depths_in(
         x = window.x0
         while x <= window.x1:
             index = row + wp.min(x, window.x1 + 1 - size)
-            low = wp.min(low, nearest[index])
-            high = wp.max(high, farthest[index])
+            ends = wp.max(ends, windows[index])
             x += size
         y += size
-    return wp.vec2(low, high)
+    return wp.vec2(-ends[0], ends[1])
 
 
 @wp.func
 def look_at(
     camera: View,
-    nearest: wp.array[wp.float32],
-    farthest: wp.array[wp.float32],
+    windows: wp.array[wp.vec2],
     center: wp.vec3,
     edge: float,
 ) -> Seen:
     """What an image says of a cube in the frame of the map."""
     seen = Seen()
-    at = wp.transform_point(camera.camera_from_map, center)
+    at = camera.rotation * center + camera.place
     half = edge * camera.extent
     if at[2] <= 1.01 * half[2]:
         # Beside the camera, where no window has an end; a cube behind it is hidden.
         seen.is_hidden = at[2] <= -half[2]
         return seen
-    left = camera.middle[0] - end_of_window(camera.focal[0], -at[0], at[2], half[0], half[2])
-    right = camera.middle[0] + end_of_window(camera.focal[0], at[0], at[2], half[0], half[2])
-    top = camera.middle[1] - end_of_window(camera.focal[1], -at[1], at[2], half[1], half[2])
-    bottom = camera.middle[1] + end_of_window(camera.focal[1], at[1], at[2], half[1], half[2])
+    scale = wp.vec2(1.0 / (at[2] - half[2]), 1.0 / (at[2] + half[2]))
+    left = camera.middle[0] - end_of_window(camera.focal[0], half[0] - at[0], scale)
+    right = camera.middle[0] + end_of_window(camera.focal[0], half[0] + at[0], scale)
+    top = camera.middle[1] - end_of_window(camera.focal[1], half[1] - at[1], scale)
+    bottom = camera.middle[1] + end_of_window(camera.focal[1], half[1] + at[1], scale)
     width = float(camera.width)
     height = float(camera.height)
     # The first and the last pixel are there, and what they are the edges of.
@@ -141,7 +144,7 @@ def look_at(
     window.y0 = int(wp.max(top, 0.0))
     window.x1 = int(wp.min(right, width - 1.0))
     window.y1 = int(wp.min(bottom, height - 1.0))
-    depths = depths_in(camera, nearest, farthest, window)
+    depths = depths_in(camera, windows, window)
     seen.is_through = is_whole and at[2] + half[2] < depths[0]
     seen.is_hidden = at[2] - half[2] > depths[1]
     return seen
@@ -156,21 +159,20 @@ def corner_of(part: int) -> wp.vec3i:
 @wp.func
 def parts_through(
     camera: View,
-    nearest: wp.array[wp.float32],
-    farthest: wp.array[wp.float32],
+    windows: wp.array[wp.vec2],
     corner: wp.vec3,
     cell: float,
     known: int,
 ) -> int:
     """Which eighths of a voxel an image sees through, as bits; those known are not asked."""
-    whole = look_at(camera, nearest, farthest, corner + wp.vec3(0.5 * cell), cell)
+    whole = look_at(camera, windows, corner + wp.vec3(0.5 * cell), cell)
     found = wp.where(whole.is_through, ALL_PARTS, 0)
     if not whole.is_through and not whole.is_hidden and camera.is_strict == 0:
         for part in range(8):
             if (known & (1 << part)) == 0:
                 side = wp.vec3(float(part & 1), float((part >> 1) & 1), float(part >> 2))
                 center = corner + 0.25 * cell * wp.vec3(1.0) + 0.5 * cell * side
-                eighth = look_at(camera, nearest, farthest, center, 0.5 * cell)
+                eighth = look_at(camera, windows, center, 0.5 * cell)
                 found |= wp.where(eighth.is_through, 1 << part, 0)
     return found
 
@@ -185,9 +187,9 @@ def see_voxel(
     stamps: wp.array[wp.float32],
 ):
     """Keeps which eighths of a voxel an image saw through."""
-    before = int(parts[place])
     if here == ALL_PARTS:
         stamps[place] = now
+    before = int(parts[place])
     if here != 0 and before != ALL_PARTS:
         parts[place] = wp.uint8(before | here)
         if (before | here) == ALL_PARTS:
@@ -196,13 +198,35 @@ def see_voxel(
             stamps[place] = now
 
 
+@wp.func
+def see_block(
+    block: wp.vec3i,
+    is_strict: int,
+    shape: wp.vec3i,
+    now: float,
+    states: wp.array[wp.uint8],
+    parts: wp.array[wp.uint8],
+    stamps: wp.array[wp.float32],
+):
+    """Keeps that an image saw through all of a block, row by row."""
+    begin = BLOCK * block[0]
+    end = wp.min(begin + BLOCK, shape[0])
+    for k in range(BLOCK * block[2], wp.min(BLOCK * block[2] + BLOCK, shape[2])):
+        for j in range(BLOCK * block[1], wp.min(BLOCK * block[1] + BLOCK, shape[1])):
+            row = (k * shape[1] + j) * shape[0]
+            for place in range(row + begin, row + end):
+                if is_strict == 0 or states[place] != wp.uint8(OCCUPIED):
+                    stamps[place] = now
+                    parts[place] = wp.uint8(ALL_PARTS)
+                    states[place] = wp.uint8(FREE)
+
+
 @wp.kernel
 def carve(
     # operands
     camera: wp.array[View],  # (1,)
     grid: wp.array[VoxelBlock],  # (1,)
-    nearest: wp.array[wp.float32],  # (levels x pixels,) seen through up to there [m]; 0: unknown
-    farthest: wp.array[wp.float32],  # (levels x pixels,) nothing is seen through from there on [m]
+    windows: wp.array[wp.vec2],  # see `widen_windows`, of depths before which nothing is
     now: wp.array[wp.float32],  # (1,) [s]
     # outputs
     states: wp.array[wp.uint8],  # (voxels,) UNSEEN, FREE or OCCUPIED, x running fastest
@@ -218,31 +242,34 @@ def carve(
     cell = voxels.cell
     size = float(BLOCK) * cell
     corner = voxels.origin + size * wp.vec3(float(x), float(y), float(z))
-    block = look_at(camera[0], nearest, farthest, corner + wp.vec3(0.5 * size), size)
+    block = look_at(camera[0], windows, corner + wp.vec3(0.5 * size), size)
     if block.is_hidden:
         return
     shape = voxels.shape
+    if block.is_through:
+        see_block(wp.vec3i(x, y, z), camera[0].is_strict, shape, now[0], states, parts, stamps)
+        return
     pairs = BLOCK / 2
     for index in range(pairs * pairs * pairs):
         first = 2 * wp.vec3i(index % pairs, index / pairs % pairs, index / (pairs * pairs))
         low = corner + cell * wp.vec3(float(first[0]), float(first[1]), float(first[2]))
-        pair = block
-        if not block.is_through:
-            pair = look_at(camera[0], nearest, farthest, low + wp.vec3(cell), 2.0 * cell)
+        pair = look_at(camera[0], windows, low + wp.vec3(cell), 2.0 * cell)
+        if pair.is_hidden:
+            continue
         for part in range(8):
             side = corner_of(part)
             i = BLOCK * x + first[0] + side[0]
             j = BLOCK * y + first[1] + side[1]
             k = BLOCK * z + first[2] + side[2]
             is_there = i < shape[0] and j < shape[1] and k < shape[2]
-            if not pair.is_hidden and is_there:
+            if is_there:
                 place = (k * shape[1] + j) * shape[0] + i
                 if camera[0].is_strict == 0 or states[place] != wp.uint8(OCCUPIED):
                     here = int(ALL_PARTS)
                     if not pair.is_through:
                         at = low + cell * wp.vec3(float(side[0]), float(side[1]), float(side[2]))
                         known = int(parts[place])
-                        here = parts_through(camera[0], nearest, farthest, at, cell, known)
+                        here = parts_through(camera[0], windows, at, cell, known)
                     see_voxel(here, now[0], place, states, parts, stamps)
 
 
@@ -259,9 +286,11 @@ def hit(
     cell = cell_around(point, voxels.origin, voxels.cell, voxels.shape)
     if cell[0] >= 0:
         place = (cell[2] * voxels.shape[1] + cell[1]) * voxels.shape[0] + cell[0]
-        states[place] = wp.uint8(OCCUPIED)
-        parts[place] = wp.uint8(0)
-        stamps[place] = now
+        # Most points are in voxels that others have hit.
+        if states[place] != wp.uint8(OCCUPIED) or stamps[place] != now:
+            states[place] = wp.uint8(OCCUPIED)
+            parts[place] = wp.uint8(0)
+            stamps[place] = now
 
 
 @wp.kernel
@@ -283,8 +312,7 @@ def mark_hits(
         view = camera[0]
         x = (float(column) - view.middle[0]) / view.focal[0]
         y = (float(row) - view.middle[1]) / view.focal[1]
-        back = wp.transform_inverse(view.camera_from_map)
-        point = wp.transform_point(back, z * wp.vec3(x, y, 1.0))
+        point = z * (wp.vec3(x, y, 1.0) * view.rotation) + view.eye
         hit(point, grid[0], now[0], states, parts, stamps)
 
 

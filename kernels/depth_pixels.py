@@ -107,6 +107,46 @@ def side_slope(here: float, there: float, kind: int, other: float, other_kind: i
     return wp.where(kind == SAME and is_end, wp.max(there - here, 0.0), 0.0)
 
 
+@wp.func_native("""
+    const int height = depth.shape[0], width = depth.shape[1];
+    if (row == 0 || column == 0 || row + 1 == height || column + 1 == width) return -1.0f;
+    const wp::float32* middle = depth.data + (wp::int64)row * width + column;
+    wp::float32 around[8], lowest = here, highest = here;
+    for (int axis = 0; axis < 4; ++axis) {  // right, and three down
+        const int step = axis == 0 ? 1 : width + axis - 2;
+        around[2 * axis] = middle[step], around[2 * axis + 1] = middle[-step];
+    }
+    for (int k = 0; k < 8; ++k) {
+        lowest = around[k] < lowest ? around[k] : lowest;
+        highest = around[k] > highest ? around[k] : highest;
+    }
+    if (!(highest - here <= step && here - lowest <= step)) return -1.0f;
+    wp::float32 slope = 0.0f;
+    for (int k = 0; k < 8; k += 2) {
+        const wp::float32 less = around[k] < around[k + 1] ? around[k] : around[k + 1];
+        const wp::float32 more = around[k] < around[k + 1] ? around[k + 1] : around[k];
+        const wp::float32 rise = less > here ? more - here : 0.0f;
+        slope = rise > slope ? rise : slope;
+    }
+    return slope;
+""")
+def smooth_slope(
+    depth: wp.array2d[wp.float32], here: float, step: float, row: int, column: int
+) -> float:
+    """How much nearer a surface is one pixel on, if it has a ridge here [m].
+
+    -1 where one of the eight neighbours differs by more than a step, or is beyond the image.
+    """
+    ...
+
+
+@wp.func
+def least_step(rules: PixelRules, here: float) -> float:
+    """By how much neighbours of a pixel may differ if they are surely on its surface [m]."""
+    low = 0.9 * here  # none of them is nearer
+    return wp.min(rules.steepness * low + 2.0 * noise_of(rules, low), 0.1 * here)
+
+
 @wp.kernel
 def sort_pixels(
     # operands
@@ -126,6 +166,11 @@ def sort_pixels(
     if here <= 0.0:
         kinds[row, column] = wp.uint8(NO_RETURN)
         bounds[row, column] = 0.0
+        return
+    ridge = smooth_slope(depth, here, least_step(rules[0], here), row, column)
+    if ridge >= 0.0:  # as most are
+        kinds[row, column] = wp.uint8(SURFACE)
+        bounds[row, column] = surely(rules[0], here - BESIDE * ridge)
         return
     steepness = steepness_at(rules[0], row, column)
     support = int(0)

@@ -1,8 +1,8 @@
 """Faces between the solid and the free cells of a grid, as rectangles.
 
 A run of faces in a row of a plane is one, and so are equal runs in rows beside each other. Where a
-rectangle begins, and how far it goes, is read from the cells themselves: planes know nothing of each
-other. They are counted first, and written once it is known where.
+rectangle begins, and how far it goes, is read from the cells themselves: no plane needs another.
+They are counted first, and written once it is known where.
 """
 
 import warp as wp

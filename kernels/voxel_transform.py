@@ -4,9 +4,9 @@ Distances are from the center of a cell to the nearest box of the other kind, fr
 and in half cells: to the box that is k cells away along an axis 2 k - 1. They are integers, and
 negative in solid cells. Those that reach the square of the band are not found out, but no less.
 
-Squares are minimised one axis after the other (Felzenszwalb and Huttenlocher 2012, for boxes): along
-x by counting steps, then along y and z for some neighbours in x at once, which a CPU has in the lanes
-of vector instructions.
+Squares are minimised one axis after the other (Felzenszwalb and Huttenlocher 2012, for boxes):
+along x run by run, then along y and z for some neighbours in x at once, which a CPU has in the
+lanes of vector instructions.
 """
 
 import warp as wp
@@ -20,7 +20,7 @@ BAND = wp.constant(10)
 # A box that is farther along an axis has at least this square.
 BAND_SQUARE = wp.constant((2 * 10 + 1) * (2 * 10 + 1))
 LARGEST_BAND = 60  # whose squares, two of them added, are int16
-LANES = 64  # cells along x that one thread of a CPU transforms; one of a GPU has one
+LANES = 32  # cells along x that one thread of a CPU transforms; one of a GPU has one
 
 
 @wp.struct
@@ -89,9 +89,13 @@ def transform_rows(
 #if defined(__CUDA_ARCH__)
     constexpr int most = 1;
 #else
-    constexpr int most = 64;
+    constexpr int most = 32;
 #endif
     typedef wp::int16 Number;
+    struct Whole { static constexpr int count(int) { return most; } };
+    struct Part { static constexpr int count(int width) { return width; } };
+    const auto transform = [&](auto kind_of_width) {
+    const int lanes = kind_of_width.count(width);
     const Number* in = squares.data;
     Number* out = found.data;
     const Number far = (Number)((2 * lines.band + 1) * (2 * lines.band + 1));
@@ -100,7 +104,7 @@ def transform_rows(
         if (k < 0 || k >= lines.count) return lines.outside;
         const Number* own = in + begin + (wp::int64)k * lines.stride;
         bool free = true, solid = true;
-        for (int i = 0; i < width; ++i) free &= own[i] == far, solid &= own[i] == -far;
+        for (int i = 0; i < lanes; ++i) free &= own[i] == far, solid &= own[i] == -far;
         return free ? 1 : (solid ? -1 : 0);
     };
     int run_begin = -lines.band, run_end = -lines.band, kind = lines.outside;
@@ -113,12 +117,12 @@ def transform_rows(
             ++run_end;
         }
         if (kind != 0 && run_begin <= k - lines.band) {
-            for (int i = 0; i < width; ++i) out[place + i] = in[place + i];
+            for (int i = 0; i < lanes; ++i) out[place + i] = in[place + i];
             continue;
         }
         // Of a free cell those to solid ones, of a solid cell those to free ones, else 0.
         Number to_solid[most], to_free[most], largest = 0;
-        for (int i = 0; i < width; ++i) {
+        for (int i = 0; i < lanes; ++i) {
             const Number own = in[place + i];
             to_solid[i] = own > 0 ? own : (Number)0;
             to_free[i] = own < 0 ? (Number)-own : (Number)0;
@@ -126,7 +130,7 @@ def transform_rows(
         for (int steps = 1; steps <= lines.band; ++steps) {
             const Number square = (Number)((2 * steps - 1) * (2 * steps - 1));
             largest = 0;
-            for (int i = 0; i < width; ++i) {
+            for (int i = 0; i < lanes; ++i) {
                 const Number one = to_solid[i] > to_free[i] ? to_solid[i] : to_free[i];
                 largest = one > largest ? one : largest;
             }
@@ -135,22 +139,27 @@ def transform_rows(
                 const int there = k + side * steps;
                 if (there >= 0 && there < lines.count) {
                     const Number* other = in + place + (wp::int64)side * steps * lines.stride;
-                    for (int i = 0; i < width; ++i) {
+                    for (int i = 0; i < lanes; ++i) {
                         const Number value = other[i];
+                        const Number away = value < 0 ? (Number)-value : (Number)0;
                         const Number solid = (Number)((value > 0 ? value : (Number)0) + square);
-                        const Number free = (Number)((value < 0 ? (Number)-value : (Number)0) + square);
+                        const Number free = (Number)(away + square);
                         to_solid[i] = solid < to_solid[i] ? solid : to_solid[i];
                         to_free[i] = free < to_free[i] ? free : to_free[i];
                     }
                 } else {
                     Number* best = lines.outside > 0 ? to_free : to_solid;
-                    for (int i = 0; i < width; ++i) best[i] = square < best[i] ? square : best[i];
+                    for (int i = 0; i < lanes; ++i) best[i] = square < best[i] ? square : best[i];
                 }
             }
         }
-        for (int i = 0; i < width; ++i)
+        for (int i = 0; i < lanes; ++i)
             out[place + i] = in[place + i] > 0 ? to_solid[i] : (Number)-to_free[i];
     }
+    };
+    // A constant number of lanes is what compilers turn into a few instructions.
+    if (width == most) transform(Whole{});
+    else transform(Part{});
 """)
 def transform_line(
     squares: wp.array[wp.int16],
@@ -182,6 +191,6 @@ def transform_along(
     """One thread per some neighbours in x of the lines in a plane."""
     i, j = wp.tid()
     given = lines[0]
-    first = j * given.lanes
-    width = wp.min(given.lanes, given.shape[0] - first)
+    width = wp.min(given.lanes, given.shape[0])
+    first = wp.min(j * given.lanes, given.shape[0] - width)  # the last ones again, as they are
     transform_line(squares, given, i * given.across + first, width, found)

@@ -1,8 +1,8 @@
 """OctoMap files: octrees of voxels that are free or occupied, as .bt and as .ot.
 
 A tree has 16 levels below its root. The voxel with the key (i, j, k) begins at (key - 32768) times
-the resolution along each axis. Child c of a node is its half of greater x, y, z where bit 0, 1, 2 of
-c is set. After a header of text come the nodes, each before its children, these in order:
+the resolution along each axis. Child c of a node is its half of greater x, y, z where bit 0, 1,
+2 of c is set. After a header of text come the nodes, each before its children, these in order:
 
 - .bt: 16 bits a node, two for each child: 00 unknown, 10 free, 01 occupied, 11 with children, the
   first bit of each pair lower. Leaves have no bytes of their own.

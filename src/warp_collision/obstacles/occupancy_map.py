@@ -29,6 +29,7 @@ from warp_collision.kernels.carving import (
     clear_spheres,
     mark_hits,
 )
+from warp_collision.kernels.window_tables import widen_windows
 from warp_collision.launching import launch
 from warp_collision.launching.structs import upload_struct
 from warp_collision.messages import any_error_at, escaped
@@ -162,10 +163,8 @@ class OccupancyMap:
         image = DepthImage(depth, camera_of(intrinsics, camera_pose), how)
         image.counts.points = int(image.is_surface.sum())
         self._suspect(image)
-        now, bounds = self._moment(time), image.bounds().numpy()
+        now, bounds = self._moment(time), image.bounds().to(self._device)
         levels = max(min(min(bounds.shape).bit_length(), _LEVELS), 1)
-        nearest = _table(bounds, levels, np.minimum)
-        farthest = _table(bounds, levels, np.maximum)
         view = self._view(image, levels)
         blocks = tuple(-(-count // int(BLOCK)) for count in reversed(self.shape))
         launch.launch(
@@ -173,8 +172,7 @@ class OccupancyMap:
             (blocks[0], blocks[1], blocks[2]),
             view,
             self._grid,
-            *(self._tensor(part) for part in (nearest, farthest)),
-            *(now, self._states, self._parts, self._stamps),
+            *(_windows(bounds, levels), now, self._states, self._parts, self._stamps),
             device=self._device,
         )
         surface = np.where(image.is_surface, image.depth, 0.0).astype(np.float32)
@@ -445,9 +443,9 @@ class OccupancyMap:
 
     def _view(self, image: DepthImage, levels: int) -> torch.Tensor:
         view = View()
-        w, x, y, z = image.pose[3:]
-        place = -image.pose[:3] @ image.rotation
-        view.camera_from_map = wp.transform(wp.vec3(*place), wp.quat(-x, -y, -z, w))
+        view.rotation = wp.mat33(*image.rotation.T.ravel())
+        view.place = wp.vec3(*(-image.pose[:3] @ image.rotation))
+        view.eye = wp.vec3(*image.pose[:3])
         view.focal, view.middle = wp.vec2(*image.focal), wp.vec2(*image.middle)
         view.height, view.width = image.depth.shape
         view.extent = wp.vec3(*(0.5 * (1.0 + 1e-6) * np.abs(image.rotation).sum(axis=0)))
@@ -469,14 +467,15 @@ def _corners_of(bounds: Any) -> np.ndarray:
     return corners
 
 
-def _table(image: np.ndarray, levels: int, combine: Any) -> np.ndarray:
-    """(levels, height, width): of the 2^k x 2^k pixels from each one on, where these are there."""
-    table = np.empty((levels, *image.shape), image.dtype)
-    table[0] = image
-    for level in range(1, levels):
-        half = 1 << (level - 1)
-        before, here = table[level - 1], table[level]
-        here[:] = before
-        combine(before[:-half], before[half:], out=here[:-half])
-        combine(here[:, :-half], here[:, half:].copy(), out=here[:, :-half])
-    return table.ravel()
+def _windows(bounds: torch.Tensor, levels: int) -> torch.Tensor:
+    """Less the nearest, and the farthest (levels x height x width, 2) of windows of an image.
+
+    Those of level k are 2^k pixels wide and high from a pixel on, and end with the image.
+    """
+    windows = torch.empty((levels, *bounds.shape, 2), device=bounds.device)
+    torch.stack((-bounds, bounds), dim=-1, out=windows[0])
+    sizes = torch.tensor([(k, *bounds.shape) for k in range(levels)], dtype=torch.int32)
+    for size in sizes.to(bounds.device)[1:]:
+        arguments = size, windows.view(-1, 2)
+        launch.launch(widen_windows, (len(bounds),), *arguments, device=bounds.device)
+    return windows.view(-1, 2)
