@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from warp_collision import OccupancyMap
+from warp_collision import MeshWorld, OccupancyMap, signed_distance
 from warp_collision.formats.octomap_files import ORIGIN, read_octomap, write_octomap
 
 HEADER = (
@@ -135,3 +135,23 @@ def test_what_no_file_has(tmp_path: Path) -> None:
     far = OccupancyMap(((4e4, 0, 0), (4e4 + 1, 1, 1)), 0.5)
     with pytest.raises(ValueError, match="within 32768 voxels of 0"):
         far.save(tmp_path / "map.bt")
+
+
+@pytest.mark.parametrize("unknown", ["occupied", "free"])
+def test_distances_for_other_planners(unknown: Any) -> None:
+    """As the library has them of the voxels, up to where they are cut off."""
+    seen = OccupancyMap(((-0.3, 0.1, 0.0), (0.5, 0.7, 0.44)), 0.04)
+    states = np.random.default_rng(4).choice(3, seen.shape, p=(0.002, 0.995, 0.003))
+    seen._states.copy_(torch.tensor(states.T.reshape(-1), dtype=torch.uint8))
+    found = seen.to_esdf(0.17, unknown=unknown)
+    world = MeshWorld(device="cpu")
+    world.add("map", seen.to_voxel_grid(unknown))
+    centers = seen.lower + 0.04 * (np.moveaxis(np.indices(seen.shape), 0, -1) + 0.5)
+    truth = signed_distance(torch.tensor(centers).float().reshape(-1, 3), world).distance
+    expected = truth.numpy().reshape(seen.shape).clip(-0.17, 0.17)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert found.max() == np.float32(0.17)
+    assert np.abs(seen.to_esdf(2.4, unknown=unknown)).max() < 0.8
+    for wrong in (0.0, 2.5):
+        with pytest.raises(ValueError, match="max_distance must be from one voxel to 60"):
+            seen.to_esdf(wrong)

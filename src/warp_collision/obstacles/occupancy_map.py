@@ -29,6 +29,7 @@ from warp_collision.kernels.carving import (
     clear_spheres,
     mark_hits,
 )
+from warp_collision.kernels.voxel_transform import LARGEST_BAND
 from warp_collision.kernels.window_tables import widen_windows
 from warp_collision.launching import launch
 from warp_collision.launching.structs import upload_struct
@@ -41,6 +42,7 @@ from warp_collision.obstacles.robot_pixels import robot_spheres
 from warp_collision.obstacles.sensed import length_of
 from warp_collision.obstacles.units import warn_of_extent
 from warp_collision.obstacles.voxel_grid import MAX_CELLS, Outside, Unknown, VoxelGrid
+from warp_collision.obstacles.voxel_tables import squares_of
 from warp_collision.poses import PoseLike
 from warp_collision.validate import require_number
 
@@ -261,6 +263,48 @@ class OccupancyMap:
             unknown,
             outside,
         )
+
+    def to_esdf(
+        self, max_distance: float | None = None, unknown: Unknown = "occupied"
+    ) -> np.ndarray:
+        """Signed distances at the centers of the voxels, for other planners.
+
+        Exactly those of the union of occupied boxes, `outside="free"`: positive outside, in metres.
+
+        Args:
+            max_distance: values are cut off there [m]; by default ten voxels, at most sixty.
+            unknown: what unseen voxels count as.
+
+        Returns:
+            (nx, ny, nz) float32.
+
+        Raises:
+            ValueError: a distance of less than a voxel, or of more than sixty.
+
+        Example:
+            >>> from warp_collision import OccupancyMap, VoxelGrid
+            >>> seen = OccupancyMap(((0, 0, 0), (1, 1, 1)), voxel_size=0.1)
+            >>> distances = seen.to_esdf()
+            >>> round(float(distances[0, 4, 4]), 3)  # nothing was seen: half a voxel to the outside
+            -0.05
+            >>> VoxelGrid.from_esdf(distances, seen.voxel_size, error=0.0, origin=seen.lower)
+            EsdfGrid(10 x 10 x 10 voxels of 0.1 m, error 0 m)
+        """
+        edge = self.voxel_size
+        far = 10.0 * edge if max_distance is None else float(max_distance)
+        if not edge <= far <= LARGEST_BAND * edge * (1.0 + 1e-9):
+            raise ValueError(
+                f"max_distance must be from one voxel to {LARGEST_BAND}, {edge:.4g} to "
+                f"{LARGEST_BAND * edge:.4g} m, got {far}"
+            )
+        solid = self._states == int(OCCUPIED)
+        if unknown == "occupied":
+            solid |= self._states == int(UNSEEN)
+        band = math.ceil(far / edge - 1e-9)
+        squares = squares_of(solid.view(self.shape[::-1]).to(torch.uint8), False, band)
+        found = 0.5 * edge * squares.abs().double().sqrt()
+        found = found.clamp(max=far).copysign(squares.double()).float()
+        return np.ascontiguousarray(found.cpu().numpy().T)
 
     def save(self, path: str | os.PathLike[str], *, time: float | None = None) -> None:
         """Writes the map to a file; one that exists is overwritten.
