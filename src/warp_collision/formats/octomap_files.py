@@ -28,7 +28,9 @@ ORIGIN = 1 << (DEPTH - 1)  # key of the voxel that begins at 0
 _UNSEEN, _FREE, _OCCUPIED, _INNER, _WITH_HITS = 0, 1, 2, 3, 4  # inner nodes without and with hits
 # OctoMap's bounds of what a voxel that was measured often is taken for, as logarithms of odds.
 _ODDS = {_FREE: -2.0, _OCCUPIED: 3.5}
-_IDS = {".bt": ("# Octomap OcTree binary file", ("OcTree",))}
+_IDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    ".bt": ("# Octomap OcTree binary file", ("OcTree",))
+}
 _IDS[".ot"] = ("# Octomap OcTree file", ("OcTree", "ColorOcTree"))
 
 
