@@ -85,7 +85,9 @@ def transform_rows(
     transform_row(solid, lines[0], wp.tid(), squares)
 
 
-@wp.func_native("""
+# The types, and how many neighbours in x a thread has at most. A constant number of lanes is what
+# compilers turn into a few instructions.
+_LANES = """
 #if defined(__CUDA_ARCH__)
     constexpr int most = 1;
 #else
@@ -94,73 +96,92 @@ def transform_rows(
     typedef wp::int16 Number;
     struct Whole { static constexpr int count(int) { return most; } };
     struct Part { static constexpr int count(int width) { return width; } };
-    const auto transform = [&](auto kind_of_width) {
-    const int lanes = kind_of_width.count(width);
     const Number* in = squares.data;
     Number* out = found.data;
+"""
+# 1, -1: all cells at a place on the lines are free, or solid, and far from the other kind; else 0.
+_FAR_KIND = """
     const Number far = (Number)((2 * lines.band + 1) * (2 * lines.band + 1));
-    // 1, -1: all cells of a place on the lines are free, or solid, and far from the other kind.
-    const auto far_kind = [&](const int k) {
+    const auto far_kind = [&](const int k, const int lanes) {
         if (k < 0 || k >= lines.count) return lines.outside;
         const Number* own = in + begin + (wp::int64)k * lines.stride;
         bool free = true, solid = true;
         for (int i = 0; i < lanes; ++i) free &= own[i] == far, solid &= own[i] == -far;
         return free ? 1 : (solid ? -1 : 0);
     };
-    int run_begin = -lines.band, run_end = -lines.band, kind = lines.outside;
-    for (int k = 0; k < lines.count; ++k) {
+"""
+# Takes what a neighbour on the lines, or the box beyond their end, is from a place.
+_COMPARE = """
+    const auto compare = [&](const int k, const int steps, const int side, const int lanes,
+                             Number* to_solid, Number* to_free) {
+        const Number square = (Number)((2 * steps - 1) * (2 * steps - 1));
+        const int there = k + side * steps;
+        if (there < 0 || there >= lines.count) {
+            Number* best = lines.outside > 0 ? to_free : to_solid;
+            for (int i = 0; i < lanes; ++i) best[i] = square < best[i] ? square : best[i];
+            return;
+        }
+        const Number* other = in + begin + (wp::int64)there * lines.stride;
+        for (int i = 0; i < lanes; ++i) {
+            const Number value = other[i], away = value < 0 ? (Number)-value : (Number)0;
+            const Number solid = (Number)((value > 0 ? value : (Number)0) + square);
+            const Number free = (Number)(away + square);
+            to_solid[i] = solid < to_solid[i] ? solid : to_solid[i];
+            to_free[i] = free < to_free[i] ? free : to_free[i];
+        }
+    };
+"""
+# Of free cells the squares to solid ones, of solid cells those to free ones, else 0.
+_MINIMISE = """
+    const auto minimise = [&](const int k, const int lanes) {
         const wp::int64 place = begin + (wp::int64)k * lines.stride;
-        // Up to where all is of one kind, around here.
-        while (run_end <= k + lines.band) {
-            const int next = far_kind(run_end);
-            if (next != kind || next == 0) run_begin = run_end, kind = next;
-            ++run_end;
-        }
-        if (kind != 0 && run_begin <= k - lines.band) {
-            for (int i = 0; i < lanes; ++i) out[place + i] = in[place + i];
-            continue;
-        }
-        // Of a free cell those to solid ones, of a solid cell those to free ones, else 0.
-        Number to_solid[most], to_free[most], largest = 0;
+        Number to_solid[most], to_free[most];
         for (int i = 0; i < lanes; ++i) {
             const Number own = in[place + i];
             to_solid[i] = own > 0 ? own : (Number)0;
             to_free[i] = own < 0 ? (Number)-own : (Number)0;
         }
         for (int steps = 1; steps <= lines.band; ++steps) {
-            const Number square = (Number)((2 * steps - 1) * (2 * steps - 1));
-            largest = 0;
+            Number largest = 0;
             for (int i = 0; i < lanes; ++i) {
                 const Number one = to_solid[i] > to_free[i] ? to_solid[i] : to_free[i];
                 largest = one > largest ? one : largest;
             }
-            if (largest <= square) break;
-            for (int side = -1; side <= 1; side += 2) {
-                const int there = k + side * steps;
-                if (there >= 0 && there < lines.count) {
-                    const Number* other = in + place + (wp::int64)side * steps * lines.stride;
-                    for (int i = 0; i < lanes; ++i) {
-                        const Number value = other[i];
-                        const Number away = value < 0 ? (Number)-value : (Number)0;
-                        const Number solid = (Number)((value > 0 ? value : (Number)0) + square);
-                        const Number free = (Number)(away + square);
-                        to_solid[i] = solid < to_solid[i] ? solid : to_solid[i];
-                        to_free[i] = free < to_free[i] ? free : to_free[i];
-                    }
-                } else {
-                    Number* best = lines.outside > 0 ? to_free : to_solid;
-                    for (int i = 0; i < lanes; ++i) best[i] = square < best[i] ? square : best[i];
-                }
-            }
+            if (largest <= (2 * steps - 1) * (2 * steps - 1)) break;
+            compare(k, steps, -1, lanes, to_solid, to_free);
+            compare(k, steps, 1, lanes, to_solid, to_free);
         }
         for (int i = 0; i < lanes; ++i)
             out[place + i] = in[place + i] > 0 ? to_solid[i] : (Number)-to_free[i];
-    }
     };
-    // A constant number of lanes is what compilers turn into a few instructions.
+"""
+
+
+@wp.func_native(
+    _LANES
+    + _FAR_KIND
+    + _COMPARE
+    + _MINIMISE
+    + """
+    const auto transform = [&](auto kind_of_width) {
+        const int lanes = kind_of_width.count(width);
+        // Up to where all is of one kind, around a place: there nothing changes.
+        int run_begin = -lines.band, run_end = -lines.band, kind = lines.outside;
+        for (int k = 0; k < lines.count; ++k) {
+            while (run_end <= k + lines.band) {
+                const int next = far_kind(run_end, lanes);
+                if (next != kind || next == 0) run_begin = run_end, kind = next;
+                ++run_end;
+            }
+            const wp::int64 place = begin + (wp::int64)k * lines.stride;
+            if (kind == 0 || run_begin > k - lines.band) minimise(k, lanes);
+            else for (int i = 0; i < lanes; ++i) out[place + i] = in[place + i];
+        }
+    };
     if (width == most) transform(Whole{});
     else transform(Part{});
-""")
+"""
+)
 def transform_line(
     squares: wp.array[wp.int16],
     lines: Lines,
