@@ -361,13 +361,19 @@ def tracking_deviation(
 
 
 @wp.func
-def path_rounding(segment: Segment) -> float:
-    """Bound of the rounding of positions on a segment [m]; NaN if joints are not finite.
+def kinematic_rounding(robot: Robot, angles: float, travel: float) -> float:
+    """Bound of the rounding of positions, by the sums of all angles and of all travel [m].
 
     Each frame adds a rotation by some units of rounding, and each joint value some units of itself.
     """
+    turns = float(robot.n_frames) + angles
+    return EPSILON * ((robot.reach + travel) * turns + travel)
+
+
+@wp.func
+def path_rounding(segment: Segment) -> float:
+    """Bound of the rounding of positions on a segment [m]; NaN if joints are not finite."""
     robot = segment.robot
-    reach = robot.reach
     angles = float(0.0)
     travel = float(0.0)
     for k in range(1, robot.n_frames):
@@ -385,7 +391,7 @@ def path_rounding(segment: Segment) -> float:
             travel += size
         else:
             angles += size
-    return EPSILON * ((reach + travel) * (float(robot.n_frames) + angles) + travel)
+    return kinematic_rounding(robot, angles, travel)
 
 
 @wp.func

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from warp_collision.obstacles.voxel_grid import VoxelGrid
     from warp_collision.robot import (
         JointPathClearance,
+        LinkDistances,
         RobotSpheres,
         SelfClearance,
         SelfCollisionPairs,
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
         joint_path_clearance,
         joint_path_cost,
         joint_path_in_collision,
+        link_distances,
         self_clearance,
         self_collision_cost,
     )
@@ -92,6 +94,7 @@ __all__ = [
     "HalfSpace",
     "HeightField",
     "JointPathClearance",
+    "LinkDistances",
     "MeshReport",
     "MeshWorld",
     "OccupancyMap",
@@ -115,6 +118,7 @@ __all__ = [
     "joint_path_clearance",
     "joint_path_cost",
     "joint_path_in_collision",
+    "link_distances",
     "sampling",
     "self_clearance",
     "self_collision_cost",
@@ -148,6 +152,7 @@ _MODULES = {
     "obstacles.voxel_grid": ("VoxelGrid",),
     "robot": (
         "JointPathClearance",
+        "LinkDistances",
         "RobotSpheres",
         "SelfClearance",
         "SelfCollisionPairs",
@@ -155,6 +160,7 @@ _MODULES = {
         "joint_path_clearance",
         "joint_path_cost",
         "joint_path_in_collision",
+        "link_distances",
         "self_clearance",
         "self_collision_cost",
     ),

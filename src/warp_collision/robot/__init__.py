@@ -8,6 +8,7 @@ from warp_collision.robot.checks.joint_path import (
     joint_path_in_collision,
 )
 from warp_collision.robot.checks.joint_path_cost import joint_path_cost
+from warp_collision.robot.checks.link_distances import LinkDistances, link_distances
 from warp_collision.robot.checks.self_collision import (
     SelfClearance,
     self_clearance,
@@ -30,6 +31,7 @@ __all__ = [
     "Interpolated",
     "JointCurve",
     "JointPathClearance",
+    "LinkDistances",
     "LinkMesh",
     "MatrixEntry",
     "RobotChecker",
@@ -44,6 +46,7 @@ __all__ = [
     "joint_path_clearance",
     "joint_path_cost",
     "joint_path_in_collision",
+    "link_distances",
     "load_trajectory",
     "save_trajectory",
     "self_clearance",

@@ -92,7 +92,7 @@ def configuration_in_collision(
     batch = shape[0] if shape else 1
     flat = joints.reshape(batch, shape[1:].numel(), robot.n_joints)
     flat, env_index = checked_rows(flat, world, env_index)
-    base = _roots(base_pose, joints, flat)
+    base = roots_of(base_pose, joints, flat)
     operands = path_operands(flat, robot, world, self_collision, ignore, env_index, base)
     return check.evaluate(operands).reshape(shape)
 
@@ -295,7 +295,7 @@ def _checked_paths(
     return joints, env_index, degree
 
 
-def _roots(base_pose: PoseLike | None, joints: Tensor, flat: Tensor) -> Tensor | None:
+def roots_of(base_pose: PoseLike | None, joints: Tensor, flat: Tensor) -> Tensor | None:
     """Root frames for joints (batch, n, n_joints), from poses for the first axes of joints."""
     roots = root_frames(base_pose, joints)
     if roots is None or roots.shape[1] == 1:

@@ -331,7 +331,7 @@ def _clearances(operands: PathOperands, tolerance: Tensor) -> tuple[Tensor, Tens
     return outputs
 
 
-def _allocate_clearance(joints: Tensor, degree: int) -> tuple[Tensor, Tensor]:
+def _allocate_clearance(joints: Tensor, degree: int, *_: Tensor) -> tuple[Tensor, Tensor]:
     """Of the world and of the robot with itself (batch, horizon - 1, 2, ...).
 
     The lower and upper bound and the position (3,), and what is nearest (2,) int32.
@@ -372,7 +372,7 @@ class RobotCheck:
     Attributes:
         name: of the operator.
         run: takes `PathOperands` and parameters.
-        allocate: takes joints and their degree, returns outputs without values.
+        allocate: takes joints, their degree and parameters, returns outputs without values.
         parameters: their schema.
         n_outputs: number of outputs.
     """
@@ -389,7 +389,7 @@ class RobotCheck:
             self.name,
             ", ".join((OPERANDS, *self.parameters)),
             lambda *flat: self.run(PathOperands.of(*flat), *flat[N_OPERANDS:]),
-            lambda *flat: self.allocate(flat[0], flat[DEGREE]),
+            lambda *flat: self.allocate(flat[0], flat[DEGREE], *flat[N_OPERANDS:]),
             _over_rows_and_envs,
             self.n_outputs,
         )
@@ -447,13 +447,13 @@ SHAPES_IN_COLLISION = RobotCheck(
 JOINT_PATH_IN_COLLISION = RobotCheck(
     "joint_path_in_collision",
     run_paths,
-    lambda joints, degree: joints.new_empty(segments_of(joints, degree), dtype=torch.bool),
+    lambda joints, degree, _: joints.new_empty(segments_of(joints, degree), dtype=torch.bool),
     ("Tensor tolerance",),
 )
 SHAPES_IN_COLLISION_ON_PATH = RobotCheck(
     "joint_path_in_collision_of_shapes",
     run_paths_of_shapes,
-    lambda joints, degree: joints.new_empty(segments_of(joints, degree), dtype=torch.bool),
+    lambda joints, degree, _: joints.new_empty(segments_of(joints, degree), dtype=torch.bool),
     ("Tensor tolerance",),
 )
 JOINT_PATH_CLEARANCE = RobotCheck(

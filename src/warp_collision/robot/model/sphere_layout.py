@@ -26,6 +26,7 @@ from warp_collision.robot.model.kinematic_tree import KinematicTree, ancestors
 from warp_collision.robot.model.kinematics import Kinematics, as_bytes, ranges_of_frames, zeros_of
 from warp_collision.robot.model.link_pairs import (
     SelfCollisionPairs,
+    TablesByName,
     groups_of_links,
     ranges_of_links,
 )
@@ -125,6 +126,7 @@ class SphereLayout:
         names: of all links and bodies.
         sphere_links: for each sphere the name of its body. Those of one frame are consecutive.
         kinematics: of the spheres.
+        rows_by_name: tables of rows of its links, see `link_rows`.
     """
 
     def __init__(self, tree: KinematicTree, bodies: Mapping[str, Body]):
@@ -156,6 +158,7 @@ class SphereLayout:
         self._frames_key = hashlib.blake2b(content.tobytes()).hexdigest()
         self._tables = Constant(self._packed)
         self._is_present = Constant(self._presence)
+        self.rows_by_name = TablesByName()
 
     def _pieces_of(self, tree: KinematicTree, names: list[str]) -> list[list[ConvexPiece]]:
         """Convex pieces of each body with spheres, in the frames of `kinematics`.
