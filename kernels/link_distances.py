@@ -57,6 +57,8 @@ from warp_collision.kernels.transforms import to_world
 
 wp.set_module_options(FEW_THREADS)
 
+# Numbers of a row before its derivative, see `write_row`.
+HEAD = wp.constant(11)
 # Of weights, by more than their rounding.
 LARGER = wp.constant(1.0 + 1.0e-5)
 
@@ -384,7 +386,7 @@ def nearest_of_pairs(
 @wp.func
 def add_gradient(
     at: Configuration, body: int, ancestor: int, point: wp.vec3, force: wp.vec3,
-    gradient: wp.array[wp.float32],
+    values: wp.array[wp.float32],
 ):  # fmt: skip
     """Adds the derivative of force times point, a point of a body, by the joints it hangs on."""
     k = body_of(at.robot, body).frame
@@ -395,7 +397,7 @@ def add_gradient(
         rate = wp.dot(force, axis)
         if frame.slides == 0:
             rate = wp.dot(force, wp.cross(axis, point - frame_pose.origin))
-        gradient[frame.value] += frame.multiplier * rate
+        values[HEAD + frame.value] += frame.multiplier * rate
         k = frame.parent
 
 
@@ -427,7 +429,7 @@ def write_weights(
     row: wp.vec3i,
     body_pairs: wp.array[BodyPair],
     distance: float,
-    weights: wp.array[wp.float32],
+    values: wp.array[wp.float32],
 ):
     """Writes how far each joint moves the spheres of a row at most, in motions below a distance."""
     arms = at.arms
@@ -440,11 +442,12 @@ def write_weights(
             pair = body_pairs[members[m]]
             widen_arms(at, pair.first, pair.ancestor, distance)
             widen_arms(at, pair.second, pair.ancestor, distance)
-    for j in range(weights.shape[0]):
-        weights[j] = 0.0
+    first = (values.shape[0] + HEAD) / 2
+    for j in range(first, values.shape[0]):
+        values[j] = 0.0
     for k in range(1, at.robot.n_frames):
         frame = frame_of(at.robot, k)
-        weights[frame.value] += wp.abs(frame.multiplier) * arms[k]
+        values[first + frame.value] += wp.abs(frame.multiplier) * arms[k]
 
 
 @wp.func
@@ -460,16 +463,45 @@ def radius_of(at: Configuration, nearest: Nearest) -> float:
 
 @wp.func
 def write_gradient(
-    at: Configuration, nearest: Nearest, of_pairs: bool, gradient: wp.array[wp.float32]
+    at: Configuration, nearest: Nearest, of_pairs: bool, values: wp.array[wp.float32]
 ):
     """Writes the derivative of a row's distance; NaN where it is not known."""
-    for j in range(gradient.shape[0]):
-        gradient[j] = 0.0 * nearest.normal[0]
+    for j in range((values.shape[0] - HEAD) / 2):
+        values[HEAD + j] = 0.0 * nearest.normal[0]
     if nearest.other >= 0 and nearest.body >= 0:
-        add_gradient(at, nearest.body, nearest.ancestor, nearest.here, nearest.normal, gradient)
+        add_gradient(at, nearest.body, nearest.ancestor, nearest.here, nearest.normal, values)
         if of_pairs:
             other = nearest.other
-            add_gradient(at, other, nearest.ancestor, nearest.there, -nearest.normal, gradient)
+            add_gradient(at, other, nearest.ancestor, nearest.there, -nearest.normal, values)
+
+
+@wp.func
+def write_point(values: wp.array[wp.float32], first: int, point: wp.vec3):
+    """Writes three coordinates."""
+    for i in range(3):
+        values[first + i] = point[i]
+
+
+@wp.func
+def write_row(
+    at: Configuration,
+    members: wp.array[wp.int32],
+    row: wp.vec3i,
+    body_pairs: wp.array[BodyPair],
+    nearest: Nearest,
+    values: wp.array[wp.float32],
+):
+    """Writes distance, radius, the points of both sides, the normal, derivative and weights."""
+    safe = radius_of(at, nearest)
+    drift = wp.where(nearest.other >= 0, safe, 0.0)
+    values[0] = wp.where(nearest.distance >= FAR, wp.inf, nearest.distance)
+    values[1] = safe
+    here = nearest.here - nearest.radius * nearest.normal
+    write_point(values, 2, here)
+    write_point(values, 5, here - nearest.distance * nearest.normal)
+    write_point(values, 8, nearest.normal)
+    write_gradient(at, nearest, row[2] != 0, values)
+    write_weights(at, members, row, body_pairs, drift, values)
 
 
 @wp.kernel
@@ -489,11 +521,7 @@ def link_distances(
     # outputs
     frame_poses: wp.array3d[FramePose],  # (batch, horizon, n_frames) scratch
     arms: wp.array3d[wp.float32],  # (batch, horizon, n_frames) scratch
-    distance: wp.array3d[wp.float32],  # (batch, horizon, n_rows) [m]
-    gradient: wp.array4d[wp.float32],  # (batch, horizon, n_rows, n_joints)
-    radius: wp.array3d[wp.float32],  # (batch, horizon, n_rows) [m]
-    weights: wp.array4d[wp.float32],  # (batch, horizon, n_rows, n_joints) [m or 1]
-    points: wp.array4d[wp.vec3],  # (batch, horizon, n_rows, 3) on both sides, and the normal
+    values: wp.array4d[wp.float32],  # (batch, horizon, n_rows, HEAD + 2 n_joints), see `write_row`
     obstacle: wp.array3d[wp.int32],  # (batch, horizon, n_rows) -1: none
 ):
     """One thread per configuration."""
@@ -515,16 +543,7 @@ def link_distances(
         else:
             nearest = nearest_of_row(at, members, rows[r], scene, env, before)
             before = nearest.distance
-        safe = radius_of(at, nearest)
-        is_near = nearest.other >= 0
-        drift = wp.where(is_near, safe, 0.0)
-        write_weights(at, members, rows[r], body_pairs, drift, weights[row, waypoint, r])
-        write_gradient(at, nearest, of_pairs, gradient[row, waypoint, r])
-        distance[row, waypoint, r] = wp.where(nearest.distance >= FAR, wp.inf, nearest.distance)
-        radius[row, waypoint, r] = safe
-        here = nearest.here - nearest.radius * nearest.normal
-        points[row, waypoint, r, 0] = here
-        points[row, waypoint, r, 1] = here - nearest.distance * nearest.normal
-        points[row, waypoint, r, 2] = nearest.normal
-        slot = wp.where(is_near and not of_pairs, nearest.other - env * scene.n_slots, -1)
+        write_row(at, members, rows[r], body_pairs, nearest, values[row, waypoint, r])
+        is_obstacle = nearest.other >= 0 and not of_pairs
+        slot = wp.where(is_obstacle, nearest.other - env * scene.n_slots, -1)
         obstacle[row, waypoint, r] = slot

@@ -26,6 +26,7 @@ WITHOUT_DEVICE = {
     *("Capsule", "Cuboid", "Cylinder", "HalfSpace", "Sphere"),
     *("Constraint", "MeshReport", "OpenMeshWarning"),
     *("Clearance", "SignedDistance", "JointPathClearance", "SelfClearance", "GaussNewton"),
+    "LinkDistances",
     *("SelfCollisionPairs", "CollisionReport", "Coverage", "Interpolated", "LinkMesh"),
     *("SphereFit", "coverage", "fit_spheres", "checking", "sampling"),
     *("Camera", "CameraWarning"),

@@ -31,6 +31,7 @@ from warp_collision import (
     joint_path_clearance,
     joint_path_cost,
     joint_path_in_collision,
+    link_distances,
     sampling,
     self_clearance,
     self_collision_cost,
@@ -353,6 +354,11 @@ def calls_of_robots() -> dict[str, Maker]:
         ),
         "joint_path_clearance, poses of waypoints": lambda o: (
             lambda: [*joint_path_clearance(o.joints, o.robot, o.world, poses=o.moving)]
+        ),
+        "link_distances": lambda o: lambda: [*link_distances(o.joints, o.robot, o.world)[:-1]],
+        "link_distances, self_collision + gradient": lambda o: with_gradient(
+            lambda q: link_distances(q, o.plain_robot, o.world, self_collision=o.pairs).distance,
+            o.joints,
         ),
         "joint_path_cost, substeps + gradient": cost,
         "joint_path_cost, substeps, self_weight + gradient": lambda o: cost(o, self_weight=1.0),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from warp_collision.kernels.link_distances import HEAD
 from warp_collision.kernels.link_distances import link_distances as kernel
 from warp_collision.launching.launch import launch
 from warp_collision.poses import PoseLike
@@ -15,12 +15,12 @@ from warp_collision.queries import dispatch
 from warp_collision.queries.functions import FUNCTIONS
 from warp_collision.queries.second_derivatives import FirstOrderOnly
 from warp_collision.robot.checks.joint_path import checked_rows, path_operands, roots_of
-from warp_collision.robot.checks.path_operands import PathOperands
+from warp_collision.robot.checks.path_operands import PathOperands, require_robot_and_world
 from warp_collision.robot.checks.path_operators import RobotCheck
 from warp_collision.robot.model.allowed_pairs import Contacts
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
 from warp_collision.robot.model.link_rows import Links, link_rows
-from warp_collision.robot.model.robot_spheres import RobotSpheres, require_robot_and_world
+from warp_collision.robot.model.robot_spheres import RobotSpheres
 from warp_collision.robot.model.sphere_layout import FRAME_POSE
 from warp_collision.summaries import summary
 from warp_collision.world import MeshWorld
@@ -126,13 +126,14 @@ def link_distances(
     pairs = robot.default_pairs if self_collision is True else self_collision
     operands = path_operands(flat, robot, world, pairs, ignore, env_index, base, poses)
     kept = link_rows(robot.layout, links, pairs if pairs is not False else None, world.device)
-    distance, gradient, radius, weights, points, obstacle = (
-        part.reshape(*shape, *part.shape[2:])
-        for part in LINK_DISTANCES.evaluate(operands, kept.rows, kept.members)
-    )
-    distance = with_gradient(distance, gradient, joints)
+    values, obstacle = LINK_DISTANCES.evaluate(operands, kept.rows, kept.members)
+    values, obstacle = (part.reshape(*shape, *part.shape[2:]) for part in (values, obstacle))
+    n = robot.n_joints
+    distance, radius, *points, gradient, weights = values.split((1, 1, 3, 3, 3, n, n), dim=-1)
+    distance = with_gradient(distance.squeeze(-1), gradient, joints)
+    sides = points[0], points[1], points[2]
     return LinkDistances(
-        distance, gradient, radius, weights, *points.unbind(-2), obstacle, kept.names
+        distance, gradient, radius.squeeze(-1), weights, *sides, obstacle, kept.names
     )
 
 
@@ -158,13 +159,12 @@ def _run(operands: PathOperands, rows: Tensor, members: Tensor) -> tuple[Tensor,
 
 def _allocate(joints: Tensor, _: int, rows: Tensor, members: Tensor) -> tuple[Tensor, ...]:
     shape = *joints.shape[:2], len(rows)
-    of_rows: Sequence[tuple[int, ...]] = (), joints.shape[2:], (), joints.shape[2:], (3, 3)
-    values = [joints.new_empty((*shape, *more)) for more in of_rows]
-    return *values, joints.new_empty(shape, dtype=torch.int32)
+    values = joints.new_empty((*shape, HEAD + 2 * joints.shape[2]))
+    return values, joints.new_empty(shape, dtype=torch.int32)
 
 
 LINK_DISTANCES = RobotCheck(
-    "link_distances", _run, _allocate, ("Tensor rows", "Tensor members"), n_outputs=6
+    "link_distances", _run, _allocate, ("Tensor rows", "Tensor members"), n_outputs=2
 )
 
 
