@@ -26,9 +26,17 @@ OTHERS = "deferred_free.py"
 
 
 def way_of(call: Callable[[], Any]) -> tuple[int, int]:
-    """How many Python functions of the package a call runs, and in how many files, once warm."""
+    """How many Python functions of the package a call runs, and in how many files, once warm.
+
+    The least of three counts: garbage of other tests may be collected in one of them.
+    """
     for _ in range(3):
         call()
+    return min(counted(call) for _ in range(3))
+
+
+def counted(call: Callable[[], Any]) -> tuple[int, int]:
+    """How many functions, and in how many files, one call runs."""
     files: list[str] = []
 
     def count(frame: FrameType, event: str, _: Any) -> None:
@@ -72,10 +80,11 @@ def calls() -> dict[str, Callable[[], Any]]:
 
 @pytest.mark.parametrize(
     ("name", "functions", "files"),
+    # The first three take one call less where no other test ran before.
     [
-        ("sphere_cost", 29, 11),
-        ("in_collision", 27, 12),
-        ("joint_path_in_collision", 54, 20),
+        ("sphere_cost", 30, 11),
+        ("in_collision", 28, 12),
+        ("joint_path_in_collision", 55, 20),
         ("optimize_paths", 700, 31),
         ("RobotChecker", 25, 14),
         ("add", 87, 16),

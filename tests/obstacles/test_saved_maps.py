@@ -34,7 +34,7 @@ def test_a_saved_map_goes_on_as_the_map_itself(evidence: Any, tmp_path: Path) ->
 
 def test_files_that_hold_no_map(tmp_path: Path) -> None:
     file = tmp_path / "map.npz"
-    with pytest.raises(ValueError, match=r"path must end with \.npz, got"):
+    with pytest.raises(ValueError, match=r"path must end with \.npz, \.bt or \.ot, got"):
         OccupancyMap(BOUNDS, 0.1).save(tmp_path / "map.bin")
     with pytest.raises(FileNotFoundError):
         OccupancyMap.load(file)

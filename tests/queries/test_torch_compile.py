@@ -392,7 +392,7 @@ def test_every_operator_is_checked(device: torch.device) -> None:
     }
     # Those of robots are checked with their robots.
     of_robots = (
-        *("forward_kinematics", "self_collision", "closest_pair"),
+        *("forward_kinematics", "self_collision", "closest_pair", "link_distances"),
         *("configuration_in_collision", "joint_path", "place_roots", "segment_acceleration_bound"),
     )
     of_worlds = {name for name in registered if not name.startswith(of_robots)}

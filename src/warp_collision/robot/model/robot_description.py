@@ -306,7 +306,7 @@ def _check_joint_order(joint_names: Sequence[str], tree: KinematicTree) -> None:
             f"joint values are those of {', '.join(tree.joint_names)}, in this order, which is "
             f"not that of cspace.joint_names, {short_repr(list(order))}",
             UserWarning,
-            stacklevel=4,  # where the robot is made
+            stacklevel=5,  # where the robot is made
         )
 
 
