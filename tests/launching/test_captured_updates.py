@@ -127,3 +127,14 @@ def test_what_cannot_be_captured_is_named(gpu: torch.device, cuda: Any) -> None:
         ):
             with pytest.raises(error, match=message):
                 world.update(name, given)
+
+
+def test_the_first_read_of_ids_is_not_captured(gpu: torch.device, cuda: Any) -> None:
+    """It makes meshes; the second one reads them."""
+    world = MeshWorld(device=gpu)
+    world.add("box", Cuboid((0.1, 0.2, 0.3)))
+    with cuda.graph(cuda.CUDAGraph()), pytest.raises(RuntimeError, match="must be read once"):
+        _ = world.mesh_ids
+    ids = world.mesh_ids
+    with cuda.graph(cuda.CUDAGraph()):
+        assert world.mesh_ids is ids
