@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import coal
 import numpy as np
 import trimesh
+from benchmarks.users import coal_mesh
 
 from reference import Array, winding_number
 
@@ -27,21 +28,9 @@ class Fixed(NamedTuple):
     solid: trimesh.Trimesh | None = None
 
 
-def surface(mesh: trimesh.Trimesh) -> Any:
-    """A mesh as coal has it."""
-    model = coal.BVHModelOBBRSS()
-    model.beginModel(len(mesh.faces), len(mesh.vertices))
-    vertices, faces = coal.StdVec_Vec3s(), coal.StdVec_Triangle()
-    vertices.extend([*np.asarray(mesh.vertices, dtype=float)])
-    faces.extend([coal.Triangle(*map(int, face)) for face in mesh.faces])
-    model.addSubModel(vertices, faces)
-    model.endModel()
-    return model
-
-
 def of_mesh(mesh: trimesh.Trimesh, pose: Array, *, is_solid: bool = True) -> Fixed:
     """A mesh at a pose."""
-    return Fixed(surface(mesh), pose, mesh if is_solid else None)
+    return Fixed(coal_mesh(mesh), pose, mesh if is_solid else None)
 
 
 def of_balls(centers: Array, radius: float, pose: Array) -> list[Fixed]:
@@ -59,7 +48,7 @@ class MeshJudge:
 
     def __init__(self, links: Mapping[str, Sequence[trimesh.Trimesh]], obstacles: Sequence[Fixed]):
         self._links = {
-            name: [(mesh, surface(mesh)) for mesh in meshes] for name, meshes in links.items()
+            name: [(mesh, coal_mesh(mesh)) for mesh in meshes] for name, meshes in links.items()
         }
         self._obstacles = [
             (fixed, coal.Transform3s(fixed.pose[:3, :3], fixed.pose[:3, 3])) for fixed in obstacles
