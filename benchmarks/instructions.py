@@ -33,7 +33,7 @@ from benchmarks.functions import set_up
 from benchmarks.harness import Failed, number, table
 from benchmarks.scenes import ACTIVATION_DISTANCE, build
 from simulated_cuda import ptx_kernels, torch_module
-from warp_collision.kernels import joint_path, path_clearance, sphere_cost, swept_cost
+from warp_collision.kernels import joint_path_hit, path_clearance, sphere_cost, swept_cost
 
 # Of an H200 SXM: its data sheet; 4 warp instructions and 128 bytes of L1 in a cycle.
 MULTIPROCESSORS = 132
@@ -72,8 +72,8 @@ def workloads(device: torch.device, only: tuple[str, ...]) -> Iterator[Run]:
                 name, kernel, partial(cost, *operands, env_index=index, activation_distance=eta)
             )
     checks = {
-        "configuration_in_collision": (joint_path.configuration_hit, "configuration"),
-        "joint_path_in_collision": (joint_path.joint_path_hit, "segment"),
+        "configuration_in_collision": (joint_path_hit.configuration_hit, "configuration"),
+        "joint_path_in_collision": (joint_path_hit.joint_path_hit, "segment"),
         "joint_path_clearance": (path_clearance.joint_path_clearance, "segment"),
     }
     for name, (kernel, thread) in checks.items():

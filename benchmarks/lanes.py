@@ -18,7 +18,7 @@ import warp_collision as wc
 from benchmarks import harness, vamp
 from benchmarks.harness import CPU, Call, Workload, require
 from warp_collision.examples import load_panda
-from warp_collision.kernels import joint_path
+from warp_collision.kernels import joint_path_hit
 from warp_collision.robot.checks import path_operators
 from warp_collision.robot.checks.path_operands import PathOperands
 from warp_collision.robot.model.sphere_layout import FRAME_POSE, STATE
@@ -40,11 +40,11 @@ class Case(vamp.Case):
 
 def _configurations(operands: PathOperands) -> tuple[Any, ...]:
     rows = tuple(operands.joints.shape[:2])
-    return joint_path.configuration_hit, rows, operands.scratch(rows, FRAME_POSE)
+    return joint_path_hit.configuration_hit, rows, operands.scratch(rows, FRAME_POSE)
 
 
 def _segments(operands: PathOperands, rows: tuple[int, int], *_: bool) -> tuple[Any, ...]:
-    return joint_path.joint_path_hit, rows, operands.scratch(rows, STATE)
+    return joint_path_hit.joint_path_hit, rows, operands.scratch(rows, STATE)
 
 
 def without_lanes(answer: Callable[[], Tensor]) -> Tensor:

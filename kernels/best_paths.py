@@ -2,9 +2,9 @@
 
 import warp as wp
 
+from warp_collision.kernels.cheapest_ways import first_vertex, interpolate
 from warp_collision.kernels.compiling import FEW_THREADS
-from warp_collision.kernels.kinematics import vec1i
-from warp_collision.kernels.shortcuts import first_vertex, interpolate
+from warp_collision.kernels.forward_kinematics import vec1i
 from warp_collision.kernels.trees import distance
 
 wp.set_module_options(FEW_THREADS)

@@ -2,7 +2,7 @@
 
 import warp as wp
 
-from warp_collision.kernels.kinematics import FramePose, point_in_world, xyz
+from warp_collision.kernels.forward_kinematics import FramePose, point_in_world, xyz
 from warp_collision.kernels.mesh_distance import SdfSample, distance_of_obstacle, is_nearer
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.precision import is_finite3, is_in_range, uncertainty
@@ -16,7 +16,7 @@ from warp_collision.kernels.robot_motion import (
     tracking_deviation,
     velocity_of,
 )
-from warp_collision.kernels.scene import Obstacle, Scene, is_hit, make_walk, record_of
+from warp_collision.kernels.scene_walk import Obstacle, Scene, is_hit, make_walk, record_of
 
 # Results of a check.
 CLEAR = wp.constant(0)  # proven free

@@ -2,10 +2,10 @@
 
 import warp as wp
 
+from warp_collision.kernels.cloud_distance import cloud_distance
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.grid_rows import make_fill_row
 from warp_collision.kernels.mesh_record import MeshRecord
-from warp_collision.kernels.point_cloud import cloud_distance
 
 wp.set_module_options(OPTIONS)
 

@@ -12,7 +12,7 @@ from warp_collision.kernels.half_segments import (
 )
 from warp_collision.kernels.mesh_distance import is_nearer
 from warp_collision.kernels.precision import is_in_range, is_length, uncertainty
-from warp_collision.kernels.scene import (
+from warp_collision.kernels.scene_walk import (
     NOTHING_IGNORED,
     Obstacle,
     Scene,

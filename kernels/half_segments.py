@@ -21,7 +21,7 @@ from warp_collision.kernels.hinge import hinge
 from warp_collision.kernels.march import PathSample
 from warp_collision.kernels.mesh_distance import SdfSample, distance_of_obstacle, nothing_nearer
 from warp_collision.kernels.precision import is_in_range, is_length, uncertainty
-from warp_collision.kernels.scene import Obstacle
+from warp_collision.kernels.scene_walk import Obstacle
 from warp_collision.kernels.transforms import to_world
 
 # A distance is below another one that is larger by this, relative to it.

@@ -12,8 +12,8 @@ is asked for its winding number in the other surface. Far nodes count as dipoles
 
 import warp as wp
 
-from warp_collision.kernels.convex_pieces import piece_at, row_of
-from warp_collision.kernels.kinematics import FramePose, point_in_world, xyz
+from warp_collision.kernels.forward_kinematics import FramePose, point_in_world, xyz
+from warp_collision.kernels.piece_separation import piece_at, row_of
 
 # Rows of a node: center of its box and first element of a leaf, half sides and number of elements,
 # center of its dipole and how far the box reaches from there, the dipole by 4 pi.

@@ -18,7 +18,7 @@ from warp_collision.kernels.moving_cost import (
     load_obstacle_motion,
 )
 from warp_collision.kernels.moving_sweep import curve_sample, is_curve_free
-from warp_collision.kernels.scene import (
+from warp_collision.kernels.scene_walk import (
     Scene,
     env_of_row,
     filled_slots,

@@ -21,7 +21,7 @@ from warp_collision.kernels.moving_sweep import (
     sweep_curve,
 )
 from warp_collision.kernels.precision import FARTHEST
-from warp_collision.kernels.scene import (
+from warp_collision.kernels.scene_walk import (
     Obstacle,
     Scene,
     env_of_row,

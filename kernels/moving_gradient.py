@@ -23,7 +23,7 @@ from warp_collision.kernels.moving_cost import (
     moving_cost_against,
 )
 from warp_collision.kernels.pose_gradient import sphere_index
-from warp_collision.kernels.scene import (
+from warp_collision.kernels.scene_walk import (
     Obstacle,
     Scene,
     is_checked,

@@ -19,7 +19,7 @@ import warp as wp
 from warp_collision.kernels.march import PathSample, make_is_free, make_lowest_on, next_step
 from warp_collision.kernels.mesh_distance import SdfSample
 from warp_collision.kernels.precision import is_in_range
-from warp_collision.kernels.scene import Obstacle
+from warp_collision.kernels.scene_walk import Obstacle
 from warp_collision.kernels.sweep import (
     PATH_ROUNDING,
     Path,

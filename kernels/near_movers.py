@@ -4,7 +4,7 @@ import warp as wp
 
 from warp_collision.kernels.body_check import body_in_motion, interval_around
 from warp_collision.kernels.compiling import FEW_THREADS
-from warp_collision.kernels.kinematics import xyz
+from warp_collision.kernels.forward_kinematics import xyz
 from warp_collision.kernels.mesh_record import FAR, load_record
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
@@ -16,7 +16,7 @@ from warp_collision.kernels.robot_motion import (
     write_frames,
     write_root,
 )
-from warp_collision.kernels.scene import env_of_row
+from warp_collision.kernels.scene_walk import env_of_row
 from warp_collision.kernels.transforms import load_transform, vec8
 
 wp.set_module_options(FEW_THREADS)

@@ -6,7 +6,7 @@ another walk, which Warp's queries of trees may not on a GPU.
 
 import warp as wp
 
-from warp_collision.kernels.part_tree import PartTree
+from warp_collision.kernels.nearest_part import PartTree
 
 # Parts that are told at once.
 AT_ONCE = wp.constant(16)

@@ -14,9 +14,9 @@ cells, and neither have grids of distances.
 
 import warp as wp
 
+from warp_collision.kernels.cloud_distance import load_tree
 from warp_collision.kernels.compiling import named
-from warp_collision.kernels.convex_pieces import nearest_in_triangle
-from warp_collision.kernels.height_field import (
+from warp_collision.kernels.height_distance import (
     HeightMap,
     heights_of_block,
     load_heights,
@@ -32,11 +32,11 @@ from warp_collision.kernels.mesh_record import (
     cell_along,
 )
 from warp_collision.kernels.near_parts import AT_ONCE, faces_in_box, near_parts, parts_in_box
-from warp_collision.kernels.part_tree import PartTree, part_vector
-from warp_collision.kernels.point_cloud import load_tree
-from warp_collision.kernels.scene import is_never_over
+from warp_collision.kernels.nearest_part import PartTree, part_vector
+from warp_collision.kernels.piece_separation import nearest_in_triangle
+from warp_collision.kernels.scene_walk import is_never_over
 from warp_collision.kernels.shape_distance import with_signs_of
-from warp_collision.kernels.voxel_grid import load_map, side_at
+from warp_collision.kernels.voxel_distance import load_map, side_at
 from warp_collision.kernels.winding import side_of_mesh
 
 # Kinds of cells.

@@ -35,7 +35,7 @@ from warp_collision.kernels.body_check import (
     travel,
 )
 from warp_collision.kernels.compiling import FEW_THREADS, resident_warps
-from warp_collision.kernels.kinematics import point_in_world, xyz
+from warp_collision.kernels.forward_kinematics import point_in_world, xyz
 from warp_collision.kernels.mesh_record import FAR, is_exact, load_exact
 from warp_collision.kernels.precision import is_finite3, is_in_range
 from warp_collision.kernels.robot_motion import (
@@ -68,7 +68,7 @@ from warp_collision.kernels.robot_pairs import (
     is_left_out,
     motion_of_pair,
 )
-from warp_collision.kernels.scene import (
+from warp_collision.kernels.scene_walk import (
     Obstacle,
     Scene,
     distance_of_few,

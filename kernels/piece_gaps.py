@@ -3,7 +3,7 @@
 import warp as wp
 
 from warp_collision.kernels.compiling import FEW_THREADS
-from warp_collision.kernels.kinematics import FramePose, frame_at_value, root_pose, vec1i
+from warp_collision.kernels.forward_kinematics import FramePose, frame_at_value, root_pose, vec1i
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.robot_motion import Robot, body_of, frame_of
 from warp_collision.kernels.robot_pairs import BodyPair, shapes_at_rest

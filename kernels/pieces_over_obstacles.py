@@ -21,15 +21,7 @@ from warp_collision.kernels.body_check import (
     travel,
 )
 from warp_collision.kernels.compiling import compiled_once
-from warp_collision.kernels.convex_pieces import (
-    Piece,
-    Separation,
-    make_separation,
-    piece_at,
-    row_of,
-    support,
-)
-from warp_collision.kernels.kinematics import FramePose, Twist, point_in_world, xyz
+from warp_collision.kernels.forward_kinematics import FramePose, Twist, point_in_world, xyz
 from warp_collision.kernels.mesh_record import FAR, ExactShape, Shape, is_exact, load_exact
 from warp_collision.kernels.obstacle_cells import (
     Cell,
@@ -40,6 +32,14 @@ from warp_collision.kernels.obstacle_cells import (
     support_of_cell,
     way_from_cell,
 )
+from warp_collision.kernels.piece_separation import (
+    Piece,
+    Separation,
+    make_separation,
+    piece_at,
+    row_of,
+    support,
+)
 from warp_collision.kernels.precision import is_finite3, uncertainty
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
@@ -49,7 +49,7 @@ from warp_collision.kernels.robot_motion import (
     velocity_of,
 )
 from warp_collision.kernels.robot_pairs import PIECE_ROUNDING
-from warp_collision.kernels.scene import Obstacle, Scene, is_hit, make_walk, record_of
+from warp_collision.kernels.scene_walk import Obstacle, Scene, is_hit, make_walk, record_of
 from warp_collision.kernels.shape_distance import POINT, shape_distance, with_signs_of
 from warp_collision.kernels.transforms import to_world
 

@@ -10,7 +10,7 @@ import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS, resident_warps
 from warp_collision.kernels.half_segments import SweepQuery, load_motion
-from warp_collision.kernels.scene import (
+from warp_collision.kernels.scene_walk import (
     Scene,
     is_checked,
     is_enabled,

@@ -14,7 +14,7 @@ rates and their changes are bounded on each interval, see `curve_piece`.
 import warp as wp
 
 from warp_collision.kernels.curve_piece import excursion_of, joint_motion, polygon_length
-from warp_collision.kernels.kinematics import (
+from warp_collision.kernels.forward_kinematics import (
     FramePose,
     MovingFrame,
     RobotFrame,
@@ -60,7 +60,7 @@ class Robot:
     ranges: wp.uint64  # to (n_frames,) vec2i, begin and end of the bodies of each frame
     spheres: wp.uint64  # to (n_spheres,) vec4: x, y, z in their frame, radius; < 0: disabled
     groups: wp.uint64  # to (n_groups,) vec4: balls around the spheres of groups; < 0: all disabled
-    pieces: wp.uint64  # to vec4, see `convex_pieces`
+    pieces: wp.uint64  # to vec4, see `piece_separation`
     n_frames: int
     n_bodies: int
     n_envs: int  # tables of bodies; the last one is for all further envs

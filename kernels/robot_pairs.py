@@ -17,8 +17,7 @@ from warp_collision.kernels.body_check import (
     travel,
 )
 from warp_collision.kernels.compiling import compiled_once
-from warp_collision.kernels.convex_pieces import Piece, Separation, piece_at, row_of, separation
-from warp_collision.kernels.kinematics import FramePose, Twist, point_in_world, xyz
+from warp_collision.kernels.forward_kinematics import FramePose, Twist, point_in_world, xyz
 from warp_collision.kernels.link_surfaces import (
     TreeWalk,
     advanced,
@@ -30,6 +29,8 @@ from warp_collision.kernels.link_surfaces import (
     surface_at,
 )
 from warp_collision.kernels.mesh_record import FAR
+from warp_collision.kernels.pair_cost import is_listed
+from warp_collision.kernels.piece_separation import Piece, Separation, piece_at, row_of, separation
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
     Robot,
@@ -43,7 +44,6 @@ from warp_collision.kernels.robot_motion import (
     tracking_deviation,
     velocity_of,
 )
-from warp_collision.kernels.self_collision import is_listed
 
 # Rounding of the distance of convex pieces, relative to the coordinates of their balls.
 PIECE_ROUNDING = wp.constant(2.0e-6)

@@ -6,9 +6,9 @@ All is computed in float64 and rounded once.
 import warp as wp
 
 from warp_collision.kernels.compiling import FEW_THREADS
-from warp_collision.kernels.kinematics import MovingFrame, Twist, pose_in, vec1i
+from warp_collision.kernels.forward_kinematics import MovingFrame, Twist, pose_in, vec1i
 from warp_collision.kernels.robot_motion import root_at
-from warp_collision.kernels.scene import env_of_row
+from warp_collision.kernels.scene_walk import env_of_row
 from warp_collision.kernels.turns import (
     TWO,
     Placed,

@@ -6,7 +6,7 @@ from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.mesh_distance import obstacle_distance
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.precision import LARGEST, is_finite4, is_in_range, is_nan
-from warp_collision.kernels.scene import (
+from warp_collision.kernels.scene_walk import (
     NOTHING_IGNORED,
     Obstacle,
     Scene,

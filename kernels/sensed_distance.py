@@ -2,12 +2,12 @@
 
 import warp as wp
 
+from warp_collision.kernels.cloud_distance import cloud_distance, is_nearer_to_cloud
 from warp_collision.kernels.esdf_grid import esdf_distance
-from warp_collision.kernels.height_field import field_distance, is_nearer_to_field
+from warp_collision.kernels.height_distance import field_distance, is_nearer_to_field
 from warp_collision.kernels.mesh_record import ExactShape, Shape
-from warp_collision.kernels.point_cloud import cloud_distance, is_nearer_to_cloud
 from warp_collision.kernels.shape_distance import ShapeSample
-from warp_collision.kernels.voxel_grid import (
+from warp_collision.kernels.voxel_distance import (
     is_nearer_to_voxels,
     load_map,
     voxel_bounds,

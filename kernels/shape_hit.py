@@ -3,12 +3,12 @@
 import warp as wp
 
 from warp_collision.kernels.compiling import FEW_THREADS, resident_warps
-from warp_collision.kernels.joint_path import (
+from warp_collision.kernels.forward_kinematics import FramePose
+from warp_collision.kernels.joint_path_hit import (
     make_collides,
     make_open_bodies,
     make_segment_collides,
 )
-from warp_collision.kernels.kinematics import FramePose
 from warp_collision.kernels.pieces_over_obstacles import (
     check_shape_of_body,
     link_collides,
@@ -23,7 +23,7 @@ from warp_collision.kernels.robot_motion import (
     write_root,
 )
 from warp_collision.kernels.robot_pairs import BodyPair
-from warp_collision.kernels.scene import Scene, env_of_row, is_env
+from warp_collision.kernels.scene_walk import Scene, env_of_row, is_env
 
 wp.set_module_options(FEW_THREADS)
 

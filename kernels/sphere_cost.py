@@ -6,7 +6,7 @@ from warp_collision.kernels.compiling import OPTIONS, resident_warps
 from warp_collision.kernels.hinge import hinge
 from warp_collision.kernels.mesh_distance import obstacle_distance
 from warp_collision.kernels.precision import is_in_range, is_length, uncertainty
-from warp_collision.kernels.scene import Obstacle, Scene, env_of_sphere, is_env, make_walk
+from warp_collision.kernels.scene_walk import Obstacle, Scene, env_of_sphere, is_env, make_walk
 from warp_collision.kernels.transforms import to_world
 
 wp.set_module_options(OPTIONS)

@@ -14,7 +14,14 @@ from warp_collision.kernels.half_segments import (
 )
 from warp_collision.kernels.mesh_record import part_in_box
 from warp_collision.kernels.precision import is_in_range
-from warp_collision.kernels.scene import Obstacle, Scene, env_of_row, is_env, make_walk, record_of
+from warp_collision.kernels.scene_walk import (
+    Obstacle,
+    Scene,
+    env_of_row,
+    is_env,
+    make_walk,
+    record_of,
+)
 from warp_collision.kernels.sweep import Path, path_sample, sweep
 
 wp.set_module_options(OPTIONS)

@@ -7,7 +7,7 @@ its start and tree 2 i + 1 from its goal.
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.kinematics import vec1i
+from warp_collision.kernels.forward_kinematics import vec1i
 
 wp.set_module_options(OPTIONS)
 

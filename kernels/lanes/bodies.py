@@ -12,13 +12,13 @@ import warp as wp
 from warp_collision.kernels.body_check import RestingBody, ball_distance, touches_body
 from warp_collision.kernels.box_blocks import FEW, lowest_bit
 from warp_collision.kernels.compiling import named
-from warp_collision.kernels.kinematics import point_in_world
-from warp_collision.kernels.lanes.kinematics import Lanes, pose_of_lane
+from warp_collision.kernels.forward_kinematics import point_in_world
+from warp_collision.kernels.lanes.frames import Lanes, pose_of_lane
 from warp_collision.kernels.lanes.vectors import PLACE_SPHERES, PREAMBLE, SHAPE_ROUNDING
 from warp_collision.kernels.mesh_distance import WIDEN
 from warp_collision.kernels.mesh_record import ExactShape, Shape, is_exact, load_exact
 from warp_collision.kernels.robot_motion import Robot, RobotBody, body_of
-from warp_collision.kernels.scene import (
+from warp_collision.kernels.scene_walk import (
     Obstacle,
     Scene,
     filled_slots,

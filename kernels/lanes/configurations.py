@@ -5,9 +5,9 @@ import warp as wp
 from warp_collision.kernels.body_check import body_collides
 from warp_collision.kernels.box_blocks import lowest_bit
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.kinematics import point_in_world
+from warp_collision.kernels.forward_kinematics import point_in_world
 from warp_collision.kernels.lanes.bodies import BodyInLanes, free_lanes
-from warp_collision.kernels.lanes.kinematics import (
+from warp_collision.kernels.lanes.frames import (
     Lanes,
     place_lanes,
     pose_of_lane,
@@ -23,7 +23,7 @@ from warp_collision.kernels.robot_motion import (
     root_at,
 )
 from warp_collision.kernels.robot_pairs import BodyPair
-from warp_collision.kernels.scene import Scene, env_of_row, is_env
+from warp_collision.kernels.scene_walk import Scene, env_of_row, is_env
 
 wp.set_module_options(OPTIONS)
 

@@ -10,9 +10,9 @@ margin added and taken off; elsewhere the scalar functions decide.
 
 import warp as wp
 
-from warp_collision.kernels.kinematics import RobotFrame
+from warp_collision.kernels.forward_kinematics import RobotFrame
 from warp_collision.kernels.lanes.bodies import SHAPE
-from warp_collision.kernels.lanes.kinematics import Lanes
+from warp_collision.kernels.lanes.frames import Lanes
 from warp_collision.kernels.lanes.pairs import LEFT_OUT
 from warp_collision.kernels.lanes.vectors import EPSILON, PLACE_SPHERES, PREAMBLE, SHAPE_ROUNDING
 from warp_collision.kernels.mesh_record import ExactShape

@@ -8,8 +8,8 @@ coordinates, with EPSILON = 4 u less than 8 EPSILON, and `uncertainty` 9 EPSILON
 import warp as wp
 
 from warp_collision.kernels.box_blocks import lowest_bit
-from warp_collision.kernels.kinematics import point_in_world
-from warp_collision.kernels.lanes.kinematics import Lanes, pose_of_lane
+from warp_collision.kernels.forward_kinematics import point_in_world
+from warp_collision.kernels.lanes.frames import Lanes, pose_of_lane
 from warp_collision.kernels.lanes.vectors import EPSILON, PLACE_SPHERES, PREAMBLE
 from warp_collision.kernels.precision import uncertainty
 from warp_collision.kernels.robot_motion import GROUP_SIZE, Robot, RobotBody, body_of

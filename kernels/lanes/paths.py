@@ -18,8 +18,8 @@ from warp_collision.kernels.body_check import (
 )
 from warp_collision.kernels.box_blocks import lowest_bit
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.joint_path import check_pair, first_level, segment_collides
-from warp_collision.kernels.kinematics import RobotFrame
+from warp_collision.kernels.forward_kinematics import RobotFrame
+from warp_collision.kernels.joint_path_hit import check_pair, first_level, segment_collides
 from warp_collision.kernels.lanes.bodies import (
     LARGEST_SIZE,
     balls_near_shape,
@@ -27,8 +27,8 @@ from warp_collision.kernels.lanes.bodies import (
     make_walk_in_lanes,
 )
 from warp_collision.kernels.lanes.configurations import behind, row_from
-from warp_collision.kernels.lanes.kinematics import Lanes, with_facts
-from warp_collision.kernels.lanes.kinematics import write_frames as write_frames_in_lanes
+from warp_collision.kernels.lanes.frames import Lanes, with_facts
+from warp_collision.kernels.lanes.frames import write_frames as write_frames_in_lanes
 from warp_collision.kernels.lanes.motions import (
     body_beside_shape,
     pair_in_motion,
@@ -49,7 +49,7 @@ from warp_collision.kernels.robot_motion import (
     write_root,
 )
 from warp_collision.kernels.robot_pairs import BodyPair, gap_of_balls
-from warp_collision.kernels.scene import Obstacle, Scene, env_of_row, is_env, is_never_over
+from warp_collision.kernels.scene_walk import Obstacle, Scene, env_of_row, is_env, is_never_over
 
 wp.set_module_options(OPTIONS)
 

@@ -14,7 +14,7 @@ import cubin
 from warp_collision import kernels
 
 # Small ones; the others take up to minutes.
-QUICK = ("cloud_grid", "external_meshes", "near_movers", "voxel_transform")
+QUICK = ("cloud_grid", "mesh_changes", "near_movers", "voxel_transform")
 
 needs_nvrtc = pytest.mark.skipif(
     not cubin.can_compile(), reason="this build of Warp has no NVRTC to compile for CUDA with"
@@ -102,8 +102,8 @@ def test_warps_that_a_multiprocessor_holds() -> None:
         ("sphere_cost", "sphere_cost", 24),
         ("collision", "in_collision", 24),
         ("swept_cost", "swept_cost", 16),
-        ("joint_path", "configuration_hit", 16),
-        ("joint_path", "joint_path_hit", 16),
+        ("joint_path_hit", "configuration_hit", 16),
+        ("joint_path_hit", "joint_path_hit", 16),
         ("path_clearance", "joint_path_clearance", 16),
         ("moving_cost", "moving_swept_cost", 16),
     ],

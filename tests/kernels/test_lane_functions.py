@@ -10,7 +10,7 @@ from warp_collision import Capsule, Cuboid, Cylinder, MeshWorld, Sphere
 from warp_collision.devices import CPU
 from warp_collision.examples import load_panda
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.kinematics import FramePose, root_pose
+from warp_collision.kernels.forward_kinematics import FramePose, root_pose
 from warp_collision.kernels.lanes.bodies import balls_near_shape, boxes_near_lanes
 from warp_collision.kernels.lanes.configurations import (
     joints_from,
@@ -18,7 +18,7 @@ from warp_collision.kernels.lanes.configurations import (
     row_from,
     scratch_bytes,
 )
-from warp_collision.kernels.lanes.kinematics import Lanes, place_lanes, pose_of_lane, write_pose
+from warp_collision.kernels.lanes.frames import Lanes, place_lanes, pose_of_lane, write_pose
 from warp_collision.kernels.lanes.pairs import (
     PAIR_ROUNDING,
     pair_touches_in_lane,
@@ -27,7 +27,7 @@ from warp_collision.kernels.lanes.pairs import (
 from warp_collision.kernels.mesh_record import distance_to_box, load_exact
 from warp_collision.kernels.robot_motion import Robot, RobotBody
 from warp_collision.kernels.robot_pairs import BodyPair
-from warp_collision.kernels.scene import Scene, load_obstacle
+from warp_collision.kernels.scene_walk import Scene, load_obstacle
 from warp_collision.kernels.shape_distance import height_over_shape
 from warp_collision.launching.launch import launch
 from warp_collision.queries.evaluate import scene_of

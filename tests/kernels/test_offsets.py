@@ -6,7 +6,7 @@ import torch
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.kinematics import vec1i
+from warp_collision.kernels.forward_kinematics import vec1i
 from warp_collision.kernels.mesh_distance import offset_to_barycentric
 from warp_collision.launching.launch import launch
 

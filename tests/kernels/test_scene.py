@@ -8,7 +8,7 @@ import warp as wp
 
 from warp_collision import MeshWorld
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.scene import NOTHING_IGNORED, Obstacle, Scene, make_walk
+from warp_collision.kernels.scene_walk import NOTHING_IGNORED, Obstacle, Scene, make_walk
 from warp_collision.launching.launch import launch
 from warp_collision.queries.evaluate import scene_of
 

@@ -7,7 +7,7 @@ import pytest
 import warp as wp
 
 import cubin
-from warp_collision.cli import compiling
+from warp_collision.cli import compile_kernels
 from warp_collision.cli.__main__ import main
 
 needs_nvrtc = pytest.mark.skipif(
@@ -35,10 +35,14 @@ def name_on_a_gpu(kernel: wp.Kernel, driver: tuple[int, int]) -> str:
 def test_compiled_for_a_gpu_without_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    some = [kernel for kernel in compiling.kernels() if kernel.module.name.endswith("robot_motion")]
-    (quick,) = (k for k in compiling.kernels() if k.module.name.endswith("broad_phase"))
+    some = [
+        kernel
+        for kernel in compile_kernels.kernels()
+        if kernel.module.name.endswith("robot_motion")
+    ]
+    (quick,) = (k for k in compile_kernels.kernels() if k.module.name.endswith("world_boxes"))
     some.append(quick)
-    monkeypatch.setattr(compiling, "kernels", lambda: some)
+    monkeypatch.setattr(compile_kernels, "kernels", lambda: some)
     assert main(["compile", "--device", "cuda", "--arch", "90"]) == 0
     said = capsys.readouterr().out
     assert said.startswith(f"{len(some)} modules for sm_90 are in {wp.config.kernel_cache_dir}, ")

@@ -10,7 +10,7 @@ import torch
 import warp as wp
 
 from warp_collision import MeshWorld
-from warp_collision.cli import compiling
+from warp_collision.cli import compile_kernels
 from warp_collision.cli.__main__ import main
 from warp_collision.devices import canonical_device
 from warp_collision.launching.deferred_free import free_with
@@ -55,8 +55,8 @@ def test_torch_finds_a_gpu_and_warp_none(
 def test_kernels_are_compiled_ahead(
     gpu: torch.device, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    some = compiling.kernels()[:2]
-    monkeypatch.setattr(compiling, "kernels", lambda: some)
+    some = compile_kernels.kernels()[:2]
+    monkeypatch.setattr(compile_kernels, "kernels", lambda: some)
     assert main(["compile", "--device", str(gpu)]) == 0
     assert capsys.readouterr().out.startswith(f"2 modules for {gpu} are in ")
 

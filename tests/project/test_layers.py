@@ -151,7 +151,16 @@ def test_no_circles() -> None:
         for stem, path in KERNEL_FILES.items()
     }
     order = list(TopologicalSorter(kernels).static_order())
-    assert order.index("transforms") < order.index("scene") < order.index("swept_cost")
+    assert order.index("transforms") < order.index("scene_walk") < order.index("swept_cost")
+
+
+def test_a_kernel_file_has_a_name_of_its_own() -> None:
+    """It is named for what it computes, so that no stem stands in host code too."""
+    stems = [path.stem for path in (*MODULES.values(), *KERNEL_FILES.values())]
+    of_kernels = {path.stem for path in KERNEL_FILES.values()} - {"__init__"}
+    twice = {stem for stem in of_kernels if stems.count(stem) > 1}
+    assert of_kernels
+    assert not twice, twice
 
 
 def test_private_parts_of_torch_are_in_one_file() -> None:

@@ -146,7 +146,7 @@ def test_bounds_are_below_the_distance(world: MeshWorld) -> None:
 
 def cells_of(field: SceneField, n_envs: int) -> Iterator[tuple[np.ndarray, float, np.ndarray]]:
     """Origin, edge and values (nz, ny, nx) of the cells of each env."""
-    from warp_collision.kernels.scene import SceneField as Header
+    from warp_collision.kernels.scene_walk import SceneField as Header
 
     kind = np.dtype(Header.numpy_dtype())
     data = field.buffer.numpy()

@@ -14,7 +14,17 @@ import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from warp_collision.cli import check, compiling, demo, example, label, plan, render, robot, view
+from warp_collision.cli import (
+    check,
+    compile_kernels,
+    demo,
+    example,
+    label,
+    plan,
+    render,
+    robot,
+    view,
+)
 from warp_collision.cli.common import BAD_INPUT, INTERNAL_ERROR
 from warp_collision.cli.terminal import Parser, plain_numbers, print_text
 
@@ -27,7 +37,7 @@ _COMMANDS = {
     "label": label,
     "render": render,
     "view": view,
-    "compile": compiling,
+    "compile": compile_kernels,
 }
 _EPILOG = """\
 examples, which run in an empty folder:

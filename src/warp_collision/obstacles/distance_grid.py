@@ -9,7 +9,7 @@ import torch
 import warp as wp
 from torch import Tensor
 
-from warp_collision.kernels.distance_grid import fill_distance_grid
+from warp_collision.kernels.mesh_grid import fill_distance_grid
 from warp_collision.kernels.mesh_record import FAR, MeshRecord
 from warp_collision.kernels.open_mesh_grid import fill_open_mesh_grid
 from warp_collision.launching import launch

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import max_pool2d
 
 from warp_collision.formats.files import MAX_COORDINATE
-from warp_collision.kernels.height_field import HeightMap
+from warp_collision.kernels.height_distance import HeightMap
 from warp_collision.kernels.mesh_record import Shape as ShapeKind
 from warp_collision.launching.structs import upload_struct
 from warp_collision.obstacles.sensed import Sensed, Uploaded, length_of

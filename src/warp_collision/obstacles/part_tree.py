@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from warp_collision.kernels.part_tree import PartTree
+from warp_collision.kernels.nearest_part import PartTree
 from warp_collision.launching.edit import Edit
 from warp_collision.launching.structs import offset_in, upload_struct
 from warp_collision.obstacles.radix_tree import RadixTree

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from warp_collision.kernels.radix_tree import (
+from warp_collision.kernels.tree_nodes import (
     LEAF,
     box_blocks,
     box_levels,

@@ -13,7 +13,7 @@ from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.kernels.esdf_grid import EsdfMap
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.mesh_record import Shape as ShapeKind
-from warp_collision.kernels.voxel_grid import VoxelMap
+from warp_collision.kernels.voxel_distance import VoxelMap
 from warp_collision.launching.structs import upload_struct
 from warp_collision.obstacles.part_tree import PartBuffers
 from warp_collision.obstacles.sensed import Sensed, Uploaded, length_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from warp_collision.kernels import descent as kernels
+from warp_collision.kernels import gradient_step as kernels
 from warp_collision.launching.launch import launch
 
 

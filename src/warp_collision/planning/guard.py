@@ -13,7 +13,7 @@ from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.devices import CPU
-from warp_collision.kernels import guard as kernels
+from warp_collision.kernels import guard_step as kernels
 from warp_collision.messages import escaped, short_repr
 from warp_collision.planning.guard_launch import GuardedRobots, GuardTables
 from warp_collision.planning.motion_limits import MotionLimits, array_of_joints

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from warp_collision.devices import CPU, is_capturing
-from warp_collision.kernels.guard import N_POINTS, guard_step
+from warp_collision.kernels.guard_step import N_POINTS, guard_step
 from warp_collision.launching.launch import RepeatedLaunch, launch
 from warp_collision.launching.recorded_launch import new_token
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts

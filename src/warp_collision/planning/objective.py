@@ -10,7 +10,7 @@ from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.costs import swept_options
-from warp_collision.kernels.descent import LIMITS_WEIGHT
+from warp_collision.kernels.gradient_step import LIMITS_WEIGHT
 from warp_collision.planning.terms import CollisionTerm, JointLimitsTerm, SmoothnessTerm, Term
 from warp_collision.queries.robot_queries import (
     FORWARD_KINEMATICS,

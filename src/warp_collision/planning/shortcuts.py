@@ -12,7 +12,7 @@ from torch import Tensor
 
 from warp_collision.devices import CPU
 from warp_collision.kernels import best_paths
-from warp_collision.kernels import shortcuts as kernels
+from warp_collision.kernels import cheapest_ways as kernels
 from warp_collision.launching.launch import launch
 
 # Segments (n, horizon - 1) of paths (n, horizon, n_joints) of problems (n,) that are not proven to

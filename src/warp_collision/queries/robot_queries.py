@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from warp_collision.kernels import descent, kinematics, self_collision
+from warp_collision.kernels import forward_kinematics, gradient_step, pair_cost
 from warp_collision.launching.launch import launch
 from warp_collision.queries import dispatch
 from warp_collision.queries.autograd import is_launched
@@ -257,7 +257,7 @@ def _allocate_points(
 
 def _place_points(joints: Tensor, *robot: Any) -> tuple[Tensor, Tensor]:
     outputs = _allocate_points(joints, *robot)
-    _launch(kinematics.place_points, joints, joints, *robot, *outputs, work=1)
+    _launch(forward_kinematics.place_points, joints, joints, *robot, *outputs, work=1)
     return outputs
 
 
@@ -268,7 +268,7 @@ def _place_points_vjp(upstream: Tensor, joints: Tensor, frame_poses: Tensor, *ro
     wrenches = joints.new_empty((*frame_poses.shape[:2], _WRENCH))
     total = torch.empty_like(joints)
     operands = upstream, frame_poses, *robot[:3], wrenches, total
-    _launch(kinematics.place_points_vjp, joints, *operands, work=1)
+    _launch(forward_kinematics.place_points_vjp, joints, *operands, work=1)
     return total
 
 
@@ -293,7 +293,7 @@ def run_path_cost_vjp(
     wrenches = joints.new_empty((*frame_poses.shape[:3], _WRENCH))
     total, rows = torch.empty_like(joints), joints.shape[:2]
     operands = neighbours, by_pairs, frame_poses, *tables, by_spheres, wrenches, total
-    launch(descent.path_cost_vjp, rows, *operands, device=joints.device, items=rows.numel())
+    launch(gradient_step.path_cost_vjp, rows, *operands, device=joints.device, items=rows.numel())
     return total
 
 
@@ -301,7 +301,7 @@ def _place_points_jvp(rates: Tensor, joints: Tensor, frame_poses: Tensor, *robot
     twists = joints.new_empty((*frame_poses.shape[:2], _TWIST))
     velocity = _allocate_points(joints, *robot)[0]
     operands = rates, frame_poses, *robot[:3], twists, velocity
-    _launch(kinematics.place_points_jvp, joints, *operands, work=1)
+    _launch(forward_kinematics.place_points_jvp, joints, *operands, work=1)
     return velocity
 
 
@@ -363,7 +363,7 @@ def _self_collision(
 ) -> None:
     balls = _balls(spheres, *constants[:2])
     operands = spheres, *constants, upstream, rates, balls, *outputs
-    _launch(self_collision.self_collision, spheres, *operands, work=8)
+    _launch(pair_cost.self_collision, spheres, *operands, work=8)
 
 
 def _allocate_cost(spheres: Tensor, *_: Tensor) -> tuple[Tensor]:
@@ -408,7 +408,7 @@ def _closest_pair(spheres: Tensor, *pairs: Tensor) -> Tensor:
     spheres = spheres.contiguous()
     balls = _balls(spheres, *pairs[:2])
     closest = _allocate_pair(spheres)
-    _launch(self_collision.closest_pair, spheres, spheres, *pairs, balls, closest, work=8)
+    _launch(pair_cost.closest_pair, spheres, spheres, *pairs, balls, closest, work=8)
     return closest
 
 

@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 from warp_collision.devices import CPU, is_capturing, synchronize
 from warp_collision.kernels.box_blocks import FEW
-from warp_collision.kernels.broad_phase import world_boxes
+from warp_collision.kernels.world_boxes import world_boxes
 from warp_collision.launching.deferred_free import free_with, keep_for_graphs, retire
 from warp_collision.launching.edit import Edit
 from warp_collision.launching.launch import load_kernels

@@ -19,8 +19,8 @@ from warp_collision.devices import (
     wait_event,
 )
 from warp_collision.kernels.box_blocks import BLOCK_BYTES, FEW
-from warp_collision.kernels.broad_phase import find_roots, world_boxes
 from warp_collision.kernels.mesh_record import FAR
+from warp_collision.kernels.world_boxes import find_roots, world_boxes
 from warp_collision.launching.deferred_free import retire
 from warp_collision.launching.launch import launch, warp_stream
 from warp_collision.launching.recorded_launch import SceneTables

@@ -27,7 +27,7 @@ from warp_collision.devices import (
     stream_handle,
     synchronize,
 )
-from warp_collision.kernels import external_meshes as kernels
+from warp_collision.kernels import mesh_changes as kernels
 from warp_collision.launching.deferred_free import free_with, keep_for_graphs, retire
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables

@@ -12,9 +12,9 @@ import warp as wp
 from torch import Tensor
 
 from warp_collision.devices import CPU
-from warp_collision.kernels import scene
+from warp_collision.kernels import scene_walk
 from warp_collision.kernels.mesh_record import FAR
-from warp_collision.kernels.scene_field import FIELD_REACH, fill_scene_field
+from warp_collision.kernels.scene_bounds import FIELD_REACH, fill_scene_field
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.launching.structs import dtype_of, upload_struct
@@ -34,7 +34,7 @@ _LONG = 4.0
 # many a world is asked at rest before it begins a field.
 QUERIES_PER_CELL = 64
 _PATIENCE = 2**20
-_HEADER = dtype_of(scene.SceneField).itemsize
+_HEADER = dtype_of(scene_walk.SceneField).itemsize
 
 
 class SceneField:
@@ -158,7 +158,7 @@ def _enabled_boxes(
 
 def _create_grid(lower: np.ndarray, upper: np.ndarray, most: int) -> Any:
     """The grid of a `SceneField` over obstacles that have ends; without cells if there are none."""
-    grid: Any = scene.SceneField()
+    grid: Any = scene_walk.SceneField()
     has_ends = (np.maximum(-lower, upper) < 0.5 * float(FAR)).all(axis=1)
     lower, upper = lower[has_ends], upper[has_ends]
     far = float(FIELD_REACH) / 3.0**0.5
@@ -177,7 +177,7 @@ def _create_grid(lower: np.ndarray, upper: np.ndarray, most: int) -> Any:
 
 def _fill(tables: SceneTables, env: int, grid: Any, cells: Tensor, begin: int, end: int) -> None:
     """Computes some layers of the cells (nz, ny, nx) of a grid."""
-    layers: Any = scene.SceneField()
+    layers: Any = scene_walk.SceneField()
     layers.origin = grid.origin + wp.vec3(0.0, 0.0, begin * grid.cell)
     layers.cell, layers.shape = grid.cell, grid.shape
     launch(

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from warp_collision.kernels.link_distances import HEAD
-from warp_collision.kernels.link_distances import link_distances as kernel
+from warp_collision.kernels.nearest_of_links import HEAD
+from warp_collision.kernels.nearest_of_links import link_distances as kernel
 from warp_collision.launching.launch import launch
 from warp_collision.poses import PoseLike
 from warp_collision.queries import dispatch

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from warp_collision.devices import CPU
-from warp_collision.kernels import joint_path as kernels
+from warp_collision.kernels import joint_path_hit as kernels
 from warp_collision.kernels import path_clearance as clearance_kernels
 from warp_collision.kernels.lanes.configurations import (
     CONFIGURATIONS,

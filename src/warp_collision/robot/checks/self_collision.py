@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.kernels.self_collision import COINCIDENT
+from warp_collision.kernels.pair_cost import COINCIDENT
 from warp_collision.queries import robot_queries
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
 from warp_collision.summaries import summary

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from warp_collision import torch_private
-from warp_collision.kernels import joint_path as kernels
+from warp_collision.kernels import joint_path_hit as kernels
 from warp_collision.launching.launch import launch
 from warp_collision.queries import dispatch
 from warp_collision.queries.operator import define_operator, over_rows

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from warp_collision import torch_private
-from warp_collision.kernels.kinematics import RobotFrame
+from warp_collision.kernels.forward_kinematics import RobotFrame
 from warp_collision.launching.structs import dtype_of
 from warp_collision.poses import PoseLike
 from warp_collision.queries import dispatch

@@ -5,7 +5,13 @@ import warp as wp
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.mesh_record import FAR, MeshRecord, Shape
 from warp_collision.kernels.precision import is_in_range
-from warp_collision.kernels.scene import Obstacle, Scene, load_obstacle, record_of, slot_of_thread
+from warp_collision.kernels.scene_walk import (
+    Obstacle,
+    Scene,
+    load_obstacle,
+    record_of,
+    slot_of_thread,
+)
 from warp_collision.kernels.transforms import to_world
 
 wp.set_module_options(OPTIONS)

@@ -14,7 +14,7 @@ import warp as wp
 
 from warp_collision.kernels.body_check import DISTANCE_ROUNDING, padded_distance
 from warp_collision.kernels.compiling import FEW_THREADS, compiled_once
-from warp_collision.kernels.kinematics import (
+from warp_collision.kernels.forward_kinematics import (
     FramePose,
     axis_of,
     frame_at_value,
@@ -23,6 +23,7 @@ from warp_collision.kernels.kinematics import (
 )
 from warp_collision.kernels.mesh_distance import SdfSample, nothing_nearer
 from warp_collision.kernels.mesh_record import FAR, is_exact, load_exact
+from warp_collision.kernels.pair_cost import COINCIDENT
 from warp_collision.kernels.precision import is_in_range
 from warp_collision.kernels.robot_motion import (
     EPSILON,
@@ -40,7 +41,7 @@ from warp_collision.kernels.robot_motion import (
     sphere_of,
 )
 from warp_collision.kernels.robot_pairs import BodyPair, is_left_out
-from warp_collision.kernels.scene import (
+from warp_collision.kernels.scene_walk import (
     Obstacle,
     Scene,
     distance_of_few,
@@ -51,7 +52,6 @@ from warp_collision.kernels.scene import (
     record_of,
     tree_of,
 )
-from warp_collision.kernels.self_collision import COINCIDENT
 from warp_collision.kernels.shape_distance import height_over_shape
 from warp_collision.kernels.transforms import to_world
 

@@ -11,7 +11,7 @@ frames; with EPSILON = 4 u that is `slack` below.
 
 import warp as wp
 
-from warp_collision.kernels.kinematics import FramePose, RobotFrame, frame_at_value
+from warp_collision.kernels.forward_kinematics import FramePose, RobotFrame, frame_at_value
 from warp_collision.kernels.lanes.vectors import (
     EPSILON,
     LARGEST_VALUE,

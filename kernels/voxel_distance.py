@@ -7,7 +7,7 @@ between a solid cell and a free one does.
 import warp as wp
 
 from warp_collision.kernels.mesh_record import FAR, ROUNDING, cell_along, cell_around, cell_center
-from warp_collision.kernels.part_tree import PartTree, nearest_part, part_vector
+from warp_collision.kernels.nearest_part import PartTree, nearest_part, part_vector
 from warp_collision.kernels.shape_distance import POINT, ShapeSample
 from warp_collision.kernels.voxel_transform import BAND_SQUARE
 

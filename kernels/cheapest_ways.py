@@ -6,7 +6,7 @@ The vertices of a path are at the end of its row; the start is repeated before t
 import warp as wp
 
 from warp_collision.kernels.compiling import FEW_THREADS
-from warp_collision.kernels.kinematics import vec1i
+from warp_collision.kernels.forward_kinematics import vec1i
 from warp_collision.kernels.trees import distance
 
 wp.set_module_options(FEW_THREADS)

@@ -10,7 +10,7 @@ differences of support points to the origin.
 import warp as wp
 
 from warp_collision.kernels.compiling import named
-from warp_collision.kernels.kinematics import FramePose, point_in_world, xyz
+from warp_collision.kernels.forward_kinematics import FramePose, point_in_world, xyz
 from warp_collision.kernels.mesh_record import FAR
 
 MOST_STEPS = wp.constant(32)

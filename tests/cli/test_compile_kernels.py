@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from warp_collision import kernels
-from warp_collision.cli import compiling
+from warp_collision.cli import compile_kernels
 from warp_collision.cli.__main__ import main
 
 QUERY = """
@@ -26,19 +26,20 @@ world.prepare()
 def test_every_module_with_kernels_is_compiled():
     (folder,) = kernels.__path__
     files = [file for file in Path(folder).rglob("*.py") if "@wp.kernel" in file.read_text()]
-    found = [kernel.module.name.rpartition(".")[2] for kernel in compiling.kernels()]
+    found = [kernel.module.name.rpartition(".")[2] for kernel in compile_kernels.kernels()]
     assert sorted(found) == sorted(file.stem for file in files)
     of_cpus = [file.stem for file in files if file.parent.name == "lanes"]
     found = [
-        k.module.name.rpartition(".")[2] for k in filter(compiling.is_for_cpus, compiling.kernels())
+        k.module.name.rpartition(".")[2]
+        for k in filter(compile_kernels.is_for_cpus, compile_kernels.kernels())
     ]
     assert found
     assert sorted(found) == sorted(of_cpus)
 
 
 def test_what_is_compiled_is_said(capsys, monkeypatch):
-    some = compiling.kernels()[:2]
-    monkeypatch.setattr(compiling, "kernels", lambda: some)
+    some = compile_kernels.kernels()[:2]
+    monkeypatch.setattr(compile_kernels, "kernels", lambda: some)
     assert main(["compile", "--device", "cpu"]) == 0
     assert capsys.readouterr().out.startswith("2 modules for cpu are in ")
     assert main(["compile", "--device", "nowhere"]) == 2
@@ -55,5 +56,5 @@ def test_later_calls_compile_nothing(tmp_path):
         return sorted(tmp_path.rglob("*.o"))
 
     compiled = run("-m", "warp_collision.cli", "compile", "--device", "cpu")
-    assert len(compiled) == len(compiling.kernels())
+    assert len(compiled) == len(compile_kernels.kernels())
     assert run("-c", QUERY) == compiled

@@ -26,7 +26,7 @@ from warp_collision.kernels.bisection import (
 )
 from warp_collision.kernels.body_check import DISTANCE_ROUNDING, interval_around
 from warp_collision.kernels.compiling import FEW_THREADS, compiled_once, resident_warps
-from warp_collision.kernels.joint_path import first_level, open_parts
+from warp_collision.kernels.joint_path_hit import first_level, open_parts
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
     Robot,
@@ -37,7 +37,7 @@ from warp_collision.kernels.robot_motion import (
     write_root,
 )
 from warp_collision.kernels.robot_pairs import BodyPair
-from warp_collision.kernels.scene import Scene, env_of_row, is_env
+from warp_collision.kernels.scene_walk import Scene, env_of_row, is_env
 
 wp.set_module_options(FEW_THREADS)
 

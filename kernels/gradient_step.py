@@ -10,7 +10,7 @@ path smoothly. A has `2 c` on its diagonal and `-c` beside it, c the number of s
 import warp as wp
 
 from warp_collision.kernels.compiling import FEW_THREADS
-from warp_collision.kernels.kinematics import (
+from warp_collision.kernels.forward_kinematics import (
     FramePose,
     RobotFrame,
     Wrench,

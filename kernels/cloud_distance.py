@@ -2,7 +2,7 @@
 
 import warp as wp
 
-from warp_collision.kernels.part_tree import PartTree, nearest_part, part_vector
+from warp_collision.kernels.nearest_part import PartTree, nearest_part, part_vector
 from warp_collision.kernels.shape_distance import ShapeSample, sphere_distance
 
 

@@ -7,7 +7,7 @@ and faces of the caller's meshes are compared with the copies, word by word, by 
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.scene import Scene, is_enabled, load_obstacle, slot_of_thread
+from warp_collision.kernels.scene_walk import Scene, is_enabled, load_obstacle, slot_of_thread
 
 wp.set_module_options(OPTIONS)
 

@@ -28,7 +28,7 @@ from warp_collision.kernels.body_check import (
     interval_around,
 )
 from warp_collision.kernels.compiling import FEW_THREADS, named, resident_warps, runs_on_cpu
-from warp_collision.kernels.kinematics import FramePose, frame_at_value, point_in_world
+from warp_collision.kernels.forward_kinematics import FramePose, frame_at_value, point_in_world
 from warp_collision.kernels.precision import is_finite3, uncertainty
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
@@ -59,7 +59,7 @@ from warp_collision.kernels.robot_pairs import (
     gap_of_balls,
     motion_of_pair,
 )
-from warp_collision.kernels.scene import Scene, env_of_row, is_env
+from warp_collision.kernels.scene_walk import Scene, env_of_row, is_env
 
 wp.set_module_options(FEW_THREADS)
 

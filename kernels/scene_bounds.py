@@ -1,6 +1,6 @@
 """Fills the field of an env: lower bounds of its signed distance at the centers of cubic cells.
 
-The walk over the obstacles reads it first, see `is_clear_by_field` in `scene`.
+The walk over the obstacles reads it first, see `is_clear_by_field` in `scene_walk`.
 """
 
 import warp as wp
@@ -9,7 +9,7 @@ from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.mesh_distance import obstacle_distance
 from warp_collision.kernels.mesh_record import FAR, cell_center, distance_to_box
 from warp_collision.kernels.precision import NEGLIGIBLE, ROUND_OFF, is_in_range
-from warp_collision.kernels.scene import (
+from warp_collision.kernels.scene_walk import (
     NOTHING_IGNORED,
     Obstacle,
     Scene,

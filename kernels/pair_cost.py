@@ -3,8 +3,8 @@
 import warp as wp
 
 from warp_collision.kernels.compiling import FEW_THREADS
+from warp_collision.kernels.forward_kinematics import vec1i, xyz
 from warp_collision.kernels.hinge import hinge
-from warp_collision.kernels.kinematics import vec1i, xyz
 from warp_collision.kernels.mesh_record import FAR
 
 wp.set_module_options(FEW_THREADS)
