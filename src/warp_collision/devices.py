@@ -20,6 +20,9 @@ CPU = torch.device("cpu")
 # Torch's module for each type of device that is a GPU.
 GPUS: dict[str, ModuleType] = {"cuda": torch.cuda}
 
+# The library of the driver of each, with the functions of CUDA's driver.
+DRIVERS: dict[str, str] = {"cuda": "libcuda.so.1"}
+
 Event = torch.cuda.Event
 
 # For messages.

@@ -1,6 +1,8 @@
 """Captured graphs go on telling the truth: meshes that change, robots and worlds that are gone."""
 
+import functools
 import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -14,12 +16,16 @@ from robots import PANDA
 from warp_collision import (
     Cuboid,
     MeshWorld,
+    PointCloud,
     RobotSpheres,
     configuration_in_collision,
+    in_collision,
     joint_path_cost,
+    joint_path_in_collision,
+    signed_distance,
     sphere_cost,
 )
-from warp_collision.launching import deferred_free
+from warp_collision.launching import deferred_free, graph_memory
 from warp_collision.warp_primitives import SdfMeshWarpPy
 
 Tensor = torch.Tensor
@@ -38,6 +44,10 @@ def overwrite_freed_memory(device: torch.device) -> list[Tensor]:
     """Takes memory that was freed."""
     gc.collect()
     return [torch.full((1 << 14,), 7.0, device=device) for _ in range(8)]
+
+
+class Owner:
+    """Something that can be referred to weakly."""
 
 
 class ExternalCall:
@@ -200,8 +210,8 @@ def test_two_streams_with_the_same_meshes_at_other_poses(gpu: torch.device, cuda
         assert torch.equal(two.cpu(), expected[1])
 
 
-def test_graphs_of_one_world_keep_it_once(gpu: torch.device, cuda: Any) -> None:
-    """What a graph reads stays alive; another graph that reads the same keeps nothing more."""
+def test_captures_of_one_world_keep_it_as_long_as_they_are(gpu: torch.device, cuda: Any) -> None:
+    """Each replays; when all are gone, and only then, nothing is kept any more."""
     world, robot = MeshWorld(device=gpu), RobotSpheres(PANDA)
     world.add("ball", trimesh.creation.icosphere(1, 0.2), (0.3, 0.1, 0.2, 1, 0, 0, 0))
     spheres = torch.rand(1, 1, 8, 4, device=gpu)
@@ -211,14 +221,134 @@ def test_graphs_of_one_world_keep_it_once(gpu: torch.device, cuda: Any) -> None:
         cost = sphere_cost(spheres, world)
         return [cost, configuration_in_collision(joints, robot, world)]
 
-    graphs, counts = [], []
-    for _ in range(4):
-        graph, results = captured(cuda, call)
-        graphs.append((graph, results))
-        counts.append(len(deferred_free._of_graphs))
-    assert counts[1:] == counts[:1] * 3
+    before = set(graph_memory.graphs)
+    graphs = [captured(cuda, call) for _ in range(20)]
     expected = [each.cpu() for each in call()]
-    for graph, results in graphs:
+    assert len(set(graph_memory.graphs) - before) == 20
+    for graph, results in graphs[::5]:
         graph.replay()
         for found, right in zip(results, expected, strict=True):
             assert torch.equal(found.cpu(), right)
+    last = graphs.pop()
+    kept_by_last = set(graph_memory.graphs) - before
+    del graphs, graph, results
+    graph_memory.release()
+    kept = set(graph_memory.graphs) - before
+    assert len(kept) == 1
+    assert kept < kept_by_last
+    del last
+    for _ in range(70):  # launches look for graphs that are gone
+        sphere_cost(spheres, world)
+    assert not set(graph_memory.graphs) - before
+
+
+@pytest.mark.parametrize("first", ["graphs", "worlds"])
+def test_worlds_and_clouds_go_with_their_graphs(first: str, gpu: torch.device, cuda: Any) -> None:
+    """Whichever is dropped first, memory is what it was, and no tree is alive."""
+    cloud = np.random.default_rng(6).uniform(size=(1000, 3))
+    spheres = spheres_at(cloud[:4], gpu)
+
+    def cycle() -> list[Any]:
+        world = MeshWorld(device=gpu)
+        world.add("camera", PointCloud(cloud, 0.02, capacity=4000))
+        world.add("box", Cuboid((0.3, 0.4, 0.5)), (3.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0))
+        points = torch.tensor(cloud, dtype=torch.float32, device=gpu)
+
+        def call() -> Tensor:
+            world.update("camera", points)
+            return sphere_cost(spheres, world)
+
+        graph, results = captured(cuda, call)
+        graph.replay()
+        trees.extend(map(weakref.ref, [world._acceleration, world._slots.envs[0][0].obstacle]))
+        return [world, call, graph, results]
+
+    def settled_bytes() -> int:
+        gc.collect()
+        deferred_free.free_with(Owner(), [], gpu)  # as each new world does
+        gc.collect()
+        cuda.synchronize()
+        return cuda.memory_allocated()
+
+    trees: list[Any] = []
+    cycle()
+    before = settled_bytes()
+    for _ in range(3):
+        world, call, graph, results = cycle()
+        if first == "graphs":
+            del graph, results
+            gc.collect()
+            assert (sphere_cost(spheres, world) > 0.0).all()
+        else:
+            del world, call
+            kept = overwrite_freed_memory(gpu)
+            graph.replay()
+            assert (results > 0.0).all()
+            del kept
+        assert sum(tree() is not None for tree in trees) >= 2  # this world's
+        world = call = graph = results = None
+    assert settled_bytes() <= before
+    assert all(tree() is None for tree in trees)
+
+
+def test_a_driver_that_tells_nothing_frees_nothing(
+    monkeypatch: pytest.MonkeyPatch, gpu: torch.device, cuda: Any
+) -> None:
+    """What graphs read is kept for good then, as they may still be there."""
+    monkeypatch.setattr(graph_memory, "_driver", lambda kind: None)
+    monkeypatch.setattr(graph_memory, "graphs", {})
+    world, spheres = MeshWorld(device=gpu), spheres_at([(0.0, 0.0, 0.0)], gpu)
+    world.add("box", Cuboid((0.3, 0.4, 0.5)))
+    graph, results = captured(cuda, functools.partial(sphere_cost, spheres, world))
+    alive = weakref.ref(world._acceleration)
+    del graph, results, world
+    gc.collect()
+    graph_memory.release()
+    assert len(graph_memory.graphs) == 1
+    assert alive() is not None
+
+
+@pytest.mark.parametrize("n_obstacles", [0, 1, 40])
+@pytest.mark.parametrize("room", [{"n_envs": 2}, {"max_obstacles": 41}])
+def test_after_growth_a_replay_calls_nothing_free(
+    n_obstacles: int, room: dict[str, int], gpu: torch.device, cuda: Any
+) -> None:
+    """It does not see what is added then: all of space is in collision, disabled or allowed too."""
+    robot, world = RobotSpheres(PANDA), MeshWorld(max_obstacles=40, device=gpu)
+    pose = (9.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
+    for index in range(n_obstacles):
+        world.add(f"box {index}", Cuboid((0.1, 0.2, 0.3)), pose)
+    links = sorted(set(robot.sphere_links))
+    ignored = [(link, f"box {index}") for index in range(n_obstacles) for link in links]
+    if n_obstacles:
+        world.enable(0, False)
+    joints = torch.tensor([0.0, -0.5, 0.0, -2.0, 0.0, 1.6, 0.8], device=gpu).expand(2, 3, 7)
+    spheres = spheres_at([(0.0, 0.0, 0.0), (50.0, 60.0, 70.0)], gpu)
+    points = spheres[..., :3].contiguous()
+    poses = torch.tensor([[pose] * max(1, n_obstacles)], device=gpu)[:, :n_obstacles]
+
+    def call() -> list[Tensor]:
+        hits = [
+            in_collision(spheres, world).any(-1),
+            configuration_in_collision(joints, robot, world, ignore=ignored),
+            joint_path_in_collision(joints, robot, world, ignore=ignored),
+        ]
+        if len(world) == n_obstacles > 0:
+            hits.append(in_collision(spheres, world, poses=poses).any(-1))
+        return [*hits, sphere_cost(spheres, world), signed_distance(points, world).distance]
+
+    graph, results = captured(cuda, call)
+    graph.replay()
+    *hits, cost, distance = results
+    assert not any(hit.any() for hit in hits)
+    assert (cost == 0.0).all()
+    world.grow(**room)
+    world.add("on the spot", Cuboid((0.1, 0.1, 0.1)), env=world.n_envs - 1)
+    graph.replay()
+    assert all(hit.all() for hit in hits)
+    assert (cost > 1e8).all()
+    assert (distance < -1e8).all()
+    graph, results = captured(cuda, call)  # anew
+    graph.replay()
+    assert [hit.any().item() for hit in results[:3]] == [world.n_envs == 1] * 3
+    assert (results[-1] > -1.0).all()

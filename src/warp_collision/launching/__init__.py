@@ -2,6 +2,7 @@
 
 `launch` runs a kernel on torch's current stream or on torch's CPU threads; `recorded_launch` keeps
 a kernel's packed arguments and patches pointers; `warp_runtime` starts Warp quietly;
-`deferred_free` keeps what kernels read alive until no launch can read it any more. Nothing here
-checks its arguments: callers validate first.
+`deferred_free` keeps what kernels read alive until no launch can read it any more, and
+`graph_memory` what captured graphs read until they are gone. Nothing here checks its arguments:
+callers validate first.
 """

@@ -13,13 +13,12 @@ import os
 import threading
 import time
 import weakref
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from warp_collision.devices import is_capturing, is_gpu, synchronize_all
-
-T = TypeVar("T")
+from warp_collision.launching import graph_memory
 
 _lock = threading.Lock()
 launch_times = itertools.count()
@@ -29,7 +28,6 @@ launch_times = itertools.count()
 # what is retired between a time and its entry has left the tables, which the launch reads later.
 readers: set[int] = set()
 _abandoned: list[tuple[Any, torch.device]] = []  # of owners that were collected
-_of_graphs: dict[Any, Any] = {}  # by identity or memory: what captured graphs read, never freed
 retired: list[tuple[int, Any, torch.device]] = []
 
 
@@ -86,23 +84,9 @@ def free_with(owner: object, held: list[Any], device: torch.device) -> None:
         weakref.finalize(owner, _abandoned.append, (held, device)).atexit = False
 
 
-def keep_for_graphs(tables: T, device: torch.device, key: object = None) -> T:
-    """Keeps tables for good if a graph is captured, whose replays will read them.
-
-    Nobody tells when the graph is gone. Further graphs that read the same keep nothing more.
-
-    Args:
-        tables: what is read.
-        device: where the graph is captured.
-        key: what tables that are the same have in common; if None, they are one object.
-    """
-    if is_capturing(device):
-        _of_graphs.setdefault(id(tables) if key is None else key, tables)
-    return tables
-
-
 def _free_abandoned() -> None:
-    """Frees what collected owners held, unless a graph is captured."""
+    """Frees what collected owners and graphs held, unless a graph is captured."""
+    graph_memory.release()
     abandoned = list(_abandoned)
     if any(is_capturing(device) for _, device in abandoned):
         return

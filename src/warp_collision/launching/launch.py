@@ -19,13 +19,14 @@ import torch
 import warp as wp
 
 from warp_collision.devices import CPU, as_current, is_capturing, is_current, stream_handle
+from warp_collision.launching import graph_memory
 from warp_collision.launching.deferred_free import (
     free_unread,
-    keep_for_graphs,
     launch_times,
     readers,
     retired,
 )
+from warp_collision.launching.graph_memory import keep_for_graphs, memory_key
 from warp_collision.launching.recorded_launch import Argument, Command
 from warp_collision.launching.warp_runtime import (
     objects_loaded_in_turn,
@@ -45,6 +46,9 @@ _CHUNKS_PER_THREAD = 8
 _MAX_CHUNKS_PER_THREAD = 64
 _ITEMS_PER_CHUNK = 4096
 _MIN_ITEMS_PER_CHUNK = 1024  # so that the first one tells
+
+# While there are graphs, one launch of so many looks for those that are gone.
+_LAUNCHES_PER_LOOK = 64
 
 
 class _ThreadState(threading.local):
@@ -202,6 +206,8 @@ def launch(
         if device != CPU:
             if is_capturing(device):
                 _keep_tables(arguments, device)
+            elif graph_memory.graphs and began % _LAUNCHES_PER_LOOK == 0:
+                graph_memory.release()
             if is_current(device):
                 _command(kernel, str(device)).run(dim, arguments, _current_stream(device))
             else:  # Warp makes it the current one, and would leave it so
@@ -270,7 +276,7 @@ def _keep_tables(arguments: tuple[Argument, ...], device: torch.device) -> None:
         if isinstance(tables, tuple):
             for part in tables:
                 if isinstance(part, torch.Tensor):
-                    keep_for_graphs(part.detach(), device, ("memory", part.data_ptr()))
+                    keep_for_graphs(part.detach(), device, memory_key(part))
 
 
 def _launch_chunks(

@@ -14,8 +14,9 @@ import warp as wp
 from warp_collision.devices import require_memory
 from warp_collision.kernels.mesh_record import CONVEX, EXACT_WINDING, SHEET, WINDING, MeshRecord
 from warp_collision.launching import launch
-from warp_collision.launching.deferred_free import keep_for_graphs, wait_for_launches
+from warp_collision.launching.deferred_free import wait_for_launches
 from warp_collision.launching.edit import Edit
+from warp_collision.launching.graph_memory import keep_for_graphs
 from warp_collision.launching.structs import offset_in, upload_struct
 from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.obstacles.distance_grid import GRID_CELLS, create_grid

@@ -10,7 +10,7 @@ from torch.compiler import is_compiling
 
 from warp_collision import torch_private
 from warp_collision.devices import CPU, is_capturing
-from warp_collision.launching.deferred_free import keep_for_graphs
+from warp_collision.launching.graph_memory import keep_for_graphs
 from warp_collision.queries import dispatch
 
 T = TypeVar("T")

@@ -10,8 +10,9 @@ from weakref import WeakSet
 from warp_collision.devices import CPU, is_capturing, synchronize
 from warp_collision.kernels.box_blocks import FEW
 from warp_collision.kernels.world_boxes import world_boxes
-from warp_collision.launching.deferred_free import free_with, keep_for_graphs, retire
+from warp_collision.launching.deferred_free import free_with, retire
 from warp_collision.launching.edit import Edit
+from warp_collision.launching.graph_memory import keep_for_graphs
 from warp_collision.launching.launch import load_kernels
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
@@ -66,7 +67,6 @@ class Acceleration:
         # Whether all grids are built, until the meshes change.
         self._is_complete = True
         self._rest = Rest()
-        self._of_graphs: list[BroadPhase] = []
         self._held: list[Any] = []
         free_with(self, self._held, self._device)
         self._state: _State
@@ -122,13 +122,13 @@ class Acceleration:
             # would be one that they do not refit.
             new = BroadPhase(self._device, moved_by_graphs=old.moved_by_graphs)
         edit.then(self._drop_tree, old, new)
+        if new is not None:
+            edit.then(retire, [old], self._device)
 
     def _drop_tree(self, old: BroadPhase, new: BroadPhase | None) -> None:
         old.forget()
         if new is None:
             return self._publish(self._state._replace(field=None, with_field=None))
-        if old not in self._of_graphs:
-            self._of_graphs.append(old)
         return self._publish(_State.of(self._state.tables, new))
 
     def use(self, edit: Edit, tables: SceneTables) -> None:
@@ -193,7 +193,7 @@ class Acceleration:
 
     def _publish(self, state: _State) -> None:
         self._state = state
-        self._held[:] = [state, *self._of_graphs]
+        self._held[:] = [state]
 
     def _build(self, tables: SceneTables, state: _State, kernel: Any) -> bool:
         """Builds what is missing; whether there is a tree for the poses of these tables."""

@@ -28,7 +28,8 @@ from warp_collision.devices import (
     synchronize,
 )
 from warp_collision.kernels import mesh_changes as kernels
-from warp_collision.launching.deferred_free import free_with, keep_for_graphs, retire
+from warp_collision.launching.deferred_free import free_with, retire
+from warp_collision.launching.graph_memory import keep_for_graphs
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle

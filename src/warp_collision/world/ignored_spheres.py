@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from warp_collision.devices import is_capturing
 from warp_collision.launching.deferred_free import retire
 from warp_collision.launching.edit import Edit
+from warp_collision.launching.graph_memory import is_kept, memory_key
 from warp_collision.world.scene import Scene
 from warp_collision.world.slots import Slot
 
@@ -26,7 +26,7 @@ class IgnoredSpheres:
         table: see `SceneTables.ignored`.
         scene: that of the world with this table.
         is_checked: whether its obstacles were looked up since the content of the world changed.
-        is_in_graph: whether a graph reads the table.
+        is_named: whether compiled graphs have a name for it.
     """
 
     def __init__(self, by_obstacle: Mapping[str, np.ndarray], table: Tensor, scene: Scene):
@@ -35,7 +35,12 @@ class IgnoredSpheres:
         self.table = table
         self.scene = Scene.living(scene.tables.ignoring(table), scene.source)
         self.is_checked = True
-        self.is_in_graph = False
+        self.is_named = False
+
+    @property
+    def is_in_graph(self) -> bool:
+        """Whether a graph reads the table."""
+        return self.is_named or is_kept(memory_key(self.table))
 
     def rows(self, slots: Sequence[Slot]) -> Tensor:
         """The rows of an env that holds these obstacles."""
@@ -66,7 +71,6 @@ class IgnoredTables:
         known = self._tables.get(key)
         if known is None or not known.is_checked:
             return None
-        known.is_in_graph |= is_capturing(self._device)
         return known.scene
 
     def add(
@@ -100,16 +104,23 @@ class IgnoredTables:
         return known
 
     def _drop_oldest(self) -> None:
+        if len(self._tables) < MOST_TABLES:
+            return
         free = [key for key, known in self._tables.items() if not known.is_in_graph]
         excess = max(0, len(free) + 1 - MOST_TABLES)
         retire([self._tables.pop(key) for key in free[:excess]], self._device)
 
     def name_in_graphs(self, known: IgnoredSpheres) -> str:
         """The name of a table as an attribute of `of_graphs`."""
-        known.is_in_graph = True  # and kept
+        known.is_named = True  # and kept
         name = f"table_{id(known)}"
         setattr(self.of_graphs, name, known)
         return name
+
+    def check_all(self) -> None:
+        """Lets all obstacles be checked against all spheres."""
+        for known in self._tables.values():
+            known.table.zero_()
 
     def stage(self, edit: Edit, env: int, slots: Sequence[Slot]) -> None:
         """Stages the rows of an env with other slots."""

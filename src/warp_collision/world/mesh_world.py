@@ -519,7 +519,8 @@ class MeshWorld:
         """Adds envs or slots; what the world holds stays.
 
         The tensors of the world are new objects afterwards: hand them out again, and capture CUDA
-        graphs again.
+        graphs again. Graphs of before would not see later edits: in their replays all of space is
+        in collision from now on, and costs are infinite.
 
         Args:
             n_envs: new number of envs, not below the present one.
@@ -531,15 +532,18 @@ class MeshWorld:
         validate.require_growth("max_obstacles", max_obstacles, self.max_obstacles)
         with self._lock:
             # The old tensors may still be read: they keep the meshes that they name.
-            self._storage.keep_alive([list(slots) for slots in self._slots.envs])
-            larger = self._storage.enlarged(n_envs, max_obstacles)
+            old = self._storage
+            old.keep_alive([list(slots) for slots in self._slots.envs])
+            larger = old.enlarged(n_envs, max_obstacles)
             larger.keep_alive(self._slots.envs)
             edit = Edit()
             edit.then(self._slots.extend, n_envs)
             # In this order: records of larger tables fit smaller ones, but not the reverse.
             self._acceleration.use(edit, larger.tables)
             edit.then(setattr, self, "_storage", larger)
+            old.block_graphs(edit)
             edit.run()
+            synchronize(self.device)
 
     def _fill(self, env: int, first: int, entries: list[Entry], *, is_all: bool = False) -> None:
         """Fills consecutive slots from `first`, or all of an env, and frees what they held."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +11,9 @@ import torch
 from torch import Tensor
 
 from warp_collision.devices import synchronize
+from warp_collision.launching.deferred_free import wait_for_launches
 from warp_collision.launching.edit import Edit
+from warp_collision.launching.graph_memory import is_kept, memory_key
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle, stand_in
 from warp_collision.poses import invert_pose, to_rows
@@ -73,6 +76,21 @@ class SceneStorage:
         larger.scene.source = self.scene.source
         synchronize(old.mesh_ids.device)
         return larger
+
+    def block_graphs(self, edit: Edit) -> None:
+        """Stages obstacles without end in all slots, if a graph reads these tables.
+
+        They are written no more: its replays must not call free what is added from now on.
+        """
+        tables = self.tables
+        if not is_kept(memory_key(tables.mesh_ids)):
+            return
+        edit.then(wait_for_launches, tables.mesh_ids.device)
+        edit.then(self.padding.fill_, math.inf)  # a contact everywhere, whatever the pose
+        edit.then(tables.enabled.fill_, 1)
+        edit.then(self.ignored.check_all)
+        edit.then(tables.mesh_ids.masked_fill_, tables.mesh_ids == 0, self._stand_in)
+        edit.then(tables.n_meshes.fill_, tables.mesh_ids.shape[1])
 
     def fill(self, edit: Edit, env: int, first: int, entries: Sequence[Entry]) -> Tensor:
         """Stages all of consecutive slots from `first`; returns their rows of mesh_from_world."""

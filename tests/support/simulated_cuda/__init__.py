@@ -40,4 +40,5 @@ def install() -> None:
     torch._register_device_module(NAME, torch_module)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=False)
     devices.GPUS[NAME] = torch_module
+    devices.DRIVERS[NAME] = str(building.extension().__file__)
     warp_device.install(NAME)

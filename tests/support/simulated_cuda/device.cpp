@@ -118,6 +118,7 @@ void drop_graph(Graph* graph) {
     }
     free_block(pointer);
   }
+  for (auto& object : graph->objects) object.destroy(object.pointer);
   delete graph;
 }
 
@@ -548,6 +549,32 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
 }  // namespace
 
+// -- functions of the driver, which are found by name ---------------------------------------------
+
+extern "C" {
+
+int cuStreamGetCaptureInfo_v2(void* stream, int* status, uint64_t* id, void** graph, void*, void*) {
+  const bool active = capture && capture->stream.second == reinterpret_cast<int64_t>(stream);
+  *status = active ? 1 : 0;
+  *id = active ? capture->id : 0;
+  *graph = active ? capture.get() : nullptr;
+  return 0;
+}
+
+int cuUserObjectCreate(void** object, void* pointer, void (*destroy)(void*), unsigned, unsigned) {
+  *object = new UserObject{pointer, destroy};
+  return 0;
+}
+
+int cuGraphRetainUserObject(void* graph, void* object, unsigned, unsigned) {
+  auto* given = static_cast<UserObject*>(object);
+  static_cast<Graph*>(graph)->objects.push_back(*given);
+  delete given;
+  return 0;
+}
+
+}  // extern "C"
+
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   at::RegisterPrivateUse1HooksInterface(&hooks);
   m.attr("n_devices") = kDevices;
@@ -577,6 +604,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def(py::init([] { return std::shared_ptr<Graph>(new Graph, &drop_graph); }))
       .def("begin", [](std::shared_ptr<Graph> graph) {
         TORCH_CHECK(!capture, "the simulated GPU captures one graph at a time");
+        static uint64_t captures = 0;
+        graph->id = ++captures;
         graph->stream = current.stream();
         capture = graph;
       })

@@ -49,9 +49,16 @@ inline Journal journal;
 
 // -- captures ------------------------------------------------------------------------------------
 
+struct UserObject {
+  void* pointer;
+  void (*destroy)(void*);
+};
+
 struct Graph {
   std::vector<std::function<void()>> nodes;
   std::vector<void*> memory;  // of tensors made in the capture, kept as long as the graph
+  std::vector<UserObject> objects;  // told that the graph is gone
+  uint64_t id = 0;
   StreamKey stream;
   std::string broken;  // what ended the capture
 };

@@ -13,7 +13,7 @@ from torch.compiler import is_compiling
 from warp_collision import validate
 from warp_collision.devices import is_capturing, synchronize
 from warp_collision.kernels.robot_roots import place_roots_float32, place_roots_float64
-from warp_collision.launching.deferred_free import keep_for_graphs
+from warp_collision.launching.graph_memory import keep_for_graphs
 from warp_collision.launching.launch import launch
 from warp_collision.poses import PoseLike, pose_rows, quaternion_rotate
 from warp_collision.queries import dispatch

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import torch_private
-from warp_collision.launching.deferred_free import keep_for_graphs
+from warp_collision.launching.graph_memory import keep_for_graphs
 from warp_collision.messages import short_repr
 from warp_collision.queries import dispatch
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs

@@ -16,7 +16,7 @@ from warp_collision import torch_private
 from warp_collision.devices import CPU
 from warp_collision.kernels.robot_motion import RobotBody
 from warp_collision.kernels.robot_pairs import BodyPair
-from warp_collision.launching.deferred_free import keep_for_graphs
+from warp_collision.launching.graph_memory import keep_for_graphs
 from warp_collision.launching.recorded_launch import new_token
 from warp_collision.queries import dispatch
 from warp_collision.queries.constants import Constant
