@@ -99,7 +99,9 @@ def test_public_methods_have_docstrings(name: str) -> None:
     hidden = {"forward", "backward"} if issubclass(thing, torch.autograd.Function) else set()
     methods = {
         key: member
-        for key, member in vars(thing).items()
+        for own in thing.__mro__
+        if own.__module__.startswith("warp_collision.")
+        for key, member in vars(own).items()
         if key[0] != "_" and (inspect.isroutine(member) or isinstance(member, property))
     }
     assert not [key for key, member in methods.items() if key not in hidden and not member.__doc__]

@@ -31,6 +31,7 @@ class SceneStorage:
     writes: they allocate, and change nothing.
 
     Attributes:
+        shape: number of envs, and of slots of each.
         tables: the tensors that kernels read, without a tree.
         records: (n_envs, max_obstacles) int64, pointers to the records, a table.
         padding: (n_envs, max_obstacles) float32 [m], one of the tables.
@@ -39,7 +40,7 @@ class SceneStorage:
     """
 
     def __init__(self, n_envs: int, max_obstacles: int, device: torch.device):
-        shape = (n_envs, max_obstacles)
+        self.shape = shape = n_envs, max_obstacles
         with torch.inference_mode(False):
             identity = torch.tensor(_IDENTITY, dtype=torch.float32, device=device)
             self.records = torch.zeros(shape, dtype=torch.int64, device=device)

@@ -13,6 +13,7 @@ from warp_collision.robot.model.interpolation import segments_of
 from warp_collision.robot.model.joint_curve import JointCurve
 from warp_collision.robot.model.robot_spheres import RobotSpheres
 from warp_collision.robot.model.sphere_layout import ROBOT, RobotTables
+from warp_collision.world import MeshWorld
 from warp_collision.world.mesh_world import require_world
 from warp_collision.world.scene import Scene
 
@@ -98,4 +99,5 @@ def require_robot_and_world(robot: object, world: object) -> None:
     if not isinstance(robot, RobotSpheres):
         hint = ": robot comes before world" if isinstance(world, RobotSpheres) else ""
         raise TypeError(f"robot must be a RobotSpheres, got {type(robot).__name__}{hint}")
-    require_world(world)
+    if not isinstance(world, MeshWorld):
+        require_world(world)

@@ -7,6 +7,7 @@ the robot's own motion, which is above it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeGuard
@@ -48,6 +49,8 @@ from warp_collision.world.scene import Scene
 
 # Width of the intervals of clearances by which the nearest moving obstacles are found [m].
 _COARSE = 0.1
+
+_bytes_of_paths = functools.cache(scratch_of_paths)
 
 
 def run_configurations(operands: PathOperands) -> Tensor:
@@ -114,7 +117,7 @@ def _of_segments(
         return kernels.joint_path_hit, (batch, count), operands.scratch((batch, count), STATE)
     threads = -(-batch * count // SEGMENTS)
     sizes = len(robot.frames), robot.n_bodies, len(robot.spheres), joints.shape[2]
-    scratch = joints.new_empty((threads, scratch_of_paths(*sizes)), dtype=torch.uint8)
+    scratch = joints.new_empty((threads, _bytes_of_paths(*sizes)), dtype=torch.uint8)
     return segments_hit, (1, threads), (scratch,)
 
 

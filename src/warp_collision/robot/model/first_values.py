@@ -25,6 +25,9 @@ class FirstValues:
 
     Args:
         tree: of the robot.
+
+    Attributes:
+        calls_left: how many calls are still looked at.
     """
 
     def __init__(self, tree: KinematicTree):
@@ -33,20 +36,19 @@ class FirstValues:
         self._low, self._high = limits.unbind(-1)
         self._names = tree.joint_names
         self._limited = turns & limits.isfinite().all(-1)
-        self._calls = _CALLS
+        self.calls_left = _CALLS
 
     def look_at(self, joints: Tensor) -> None:
         """Looks at joint values (..., n_joints)."""
-        # In this order: graphs would be compiled once more for each number of calls.
-        if not is_plain(joints) or self._calls == 0 or joints.device != CPU:
+        if not is_plain(joints) or joints.device != CPU:
             return
-        self._calls -= 1
+        self.calls_left -= 1
         values = joints.detach()
         sizes = values.abs()
         beyond = (sizes > _TURN) & (sizes <= _MOST_DEGREES) & self._limited
         beyond &= (values < self._low) | (values > self._high)
         if bool(beyond.any()):
-            self._calls = 0
+            self.calls_left = 0
             place = tuple(beyond.nonzero()[0].tolist())
             joint = place[-1]
             low, high = float(self._low[joint]), float(self._high[joint])

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from warp_collision import torch_private
 from warp_collision.devices import CPU
@@ -283,7 +284,8 @@ class SphereLayout:
         """
         self.require_pairs(pairs)
         name = f"{device} {self._frames_key}"
-        self._prepare_pairs(name, pairs, device)
+        if is_compiling() or not hasattr(pairs.tables_by_frames, name):
+            self._prepare_pairs(name, pairs, device)
         tables = getattr(pairs.tables_by_frames, name)
         return tables if device == CPU else keep_for_graphs(tables, device)
 
