@@ -287,7 +287,8 @@ def hit(
     if cell[0] >= 0:
         place = (cell[2] * voxels.shape[1] + cell[1]) * voxels.shape[0] + cell[0]
         # Most points are in voxels that others have hit.
-        if states[place] != wp.uint8(OCCUPIED) or stamps[place] != now:
+        is_new = states[place] != wp.uint8(OCCUPIED) or stamps[place] != now
+        if is_new or parts[place] != wp.uint8(0):
             states[place] = wp.uint8(OCCUPIED)
             parts[place] = wp.uint8(0)
             stamps[place] = now

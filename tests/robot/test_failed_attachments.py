@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from injected import interrupt_at, memory_for, some
+from injected import Trial
 from warp_collision import Cuboid
 from warp_collision.examples import load_panda
 from warp_collision.robot import RobotSpheres
 
+WRITERS = ("robot/model",)
 JOINTS = torch.tensor(np.random.default_rng(3).uniform(-1.0, 1.0, (5, 7))).float()
 EDITS: dict[str, Callable[[RobotSpheres], object]] = {
     "attach": lambda robot: robot.attach("can", "panda_hand", [[0.0, 0.0, 0.12, 0.04]]),
@@ -49,26 +50,9 @@ def content(robot: RobotSpheres) -> list[object]:
 
 @pytest.mark.parametrize("name", EDITS)
 @pytest.mark.parametrize(
-    ("error", "at"), [(MemoryError, memory_for), (KeyboardInterrupt, interrupt_at)]
+    "most", [3, pytest.param(np.inf, marks=pytest.mark.slow)], ids=["few", "all"]
 )
-def test_all_or_nothing(
-    name: str, error: type[BaseException], at: Callable[..., memory_for], panda: RobotSpheres
-) -> None:
-    folder = ("robot/model/robot_spheres.py",) if error is KeyboardInterrupt else ()
-    EDITS[name](made(panda))  # a shape is fitted once
-    robot = made(panda)
-    was = content(robot)
-    with at(np.inf, *folder) as counter:
-        EDITS[name](robot)
-    becomes = content(robot)
-    assert was != becomes
-    for place in some(counter.count, 9):
-        robot = made(panda)
-        failure = at(place + (error is KeyboardInterrupt), *folder)
-        with pytest.raises(error), failure:
-            EDITS[name](robot)
-        found = content(robot)
-        assert found in (was, becomes), f"{name}, place {place}"
-        if found == was:
-            EDITS[name](robot)
-            assert content(robot) == becomes, f"{name} again, place {place}"
+@pytest.mark.parametrize("what", ["memory", "interrupts"])
+def test_all_or_nothing(name: str, most: float, what: str, panda: RobotSpheres) -> None:
+    trial = Trial(lambda: made(panda), EDITS[name], content, WRITERS)
+    getattr(trial, what)(most)

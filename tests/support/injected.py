@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Generic, TypeVar
 from unittest.mock import patch
 
 import numpy as np
@@ -16,11 +16,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import warp_collision
 
 PACKAGE = str(Path(warp_collision.__file__).parent)
+_Edited = TypeVar("_Edited")
 
 
-def some(count: int, most: int) -> list[int]:
-    """At most so many of 0 to count - 1, the first and the last among them."""
-    return sorted({round(place) for place in np.linspace(0, count - 1, min(count, most))})
+def some(count: int, most: float) -> list[int]:
+    """At most so many of 0 to count - 1, the first and the last among them; `inf` for all."""
+    return sorted({round(place) for place in np.linspace(0, count - 1, int(min(count, most)))})
 
 
 class _Memory(TorchDispatchMode):
@@ -132,3 +133,62 @@ class interrupt_at:
         if self.count == self.line:
             raise KeyboardInterrupt(f"{frame.f_code.co_filename}:{frame.f_lineno}")
         return self._line
+
+
+class Trial(Generic[_Edited]):
+    """An edit of something that fails is as none, or as a whole one; done again it is a whole one.
+
+    Args:
+        make: makes what is edited, equal each time.
+        edit: the edit.
+        content: all that it may change, to be compared.
+        folders: in whose files of the package lines are interrupted.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], _Edited],
+        edit: Callable[[_Edited], object],
+        content: Callable[[_Edited], object],
+        folders: tuple[str, ...],
+    ):
+        self._make, self._edit, self._content, self._folders = make, edit, content, folders
+        edit(make())  # the first launches of kernels are recorded: more lines, once
+        self._was, self._becomes = content(make()), content(self._edited(memory_for(np.inf)))
+
+    def _edited(self, counter: Any) -> _Edited:
+        edited = self._make()
+        with counter:
+            self._edit(edited)
+        return edited
+
+    def memory(self, most: float) -> None:
+        """Memory that runs out at this many of its allocations; none where it needs none."""
+        self._edited(counter := memory_for(np.inf))
+        for allowed in some(counter.count, most):
+            self._fails(MemoryError, memory_for(allowed))
+
+    def interrupts(self, most: float) -> None:
+        """Ctrl-C at this many of its lines."""
+        self._edited(counter := interrupt_at(np.inf, *self._folders))
+        assert counter.count > 0
+        for before in some(counter.count, most):
+            failure = interrupt_at(before + 1, *self._folders)
+            # An edit has a few lines less where nothing waits to be freed.
+            if not self._fails(KeyboardInterrupt, failure):
+                assert failure.count > 0.9 * counter.count
+
+    def _fails(self, error: type[BaseException], failure: Any) -> bool:
+        """Whether it did fail."""
+        edited, where = self._make(), ""
+        try:
+            with failure:
+                self._edit(edited)
+        except error as raised:
+            where = str(raised)
+        found = self._content(edited)
+        assert found in (self._was, self._becomes), where or "the whole edit"
+        if found == self._was and self._was != self._becomes:
+            self._edit(edited)
+            assert self._content(edited) == self._becomes, f"again, after: {where}"
+        return bool(where)

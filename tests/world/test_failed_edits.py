@@ -8,9 +8,12 @@ import pytest
 import torch
 import trimesh
 
-from injected import interrupt_at, memory_for, some
+from injected import Trial
 from warp_collision import (
+    Capsule,
     Cuboid,
+    Cylinder,
+    HalfSpace,
     HeightField,
     MeshWorld,
     PointCloud,
@@ -18,6 +21,7 @@ from warp_collision import (
     VoxelGrid,
     sphere_cost,
 )
+from warp_collision.io import Obstacle
 from warp_collision.obstacles.mesh_obstacle import stand_in
 from warp_collision.world.scene import living_obstacles
 
@@ -27,6 +31,7 @@ RNG = np.random.default_rng(7)
 POINTS = RNG.uniform(-0.5, 0.5, (40, 3))
 OTHER_POINTS = RNG.uniform(-0.4, 0.6, (30, 3))
 HEIGHTS = RNG.uniform(-0.3, 0.1, (6, 7))
+DISTANCES = RNG.uniform(0.2, 0.29, (4, 5, 4)).astype(np.float32)
 VOXELS = RNG.uniform(size=(5, 6, 4)) > 0.6
 POSE = torch.tensor([0.3, -0.2, 0.25, 0.6, 0.0, 0.8, 0.0])
 SPHERES = torch.tensor(np.c_[RNG.uniform(-1.0, 1.0, (60, 3)), RNG.uniform(0.02, 0.1, 60)]).float()
@@ -75,6 +80,13 @@ def content(world: MeshWorld) -> list[Any]:
 
 EDITS: dict[str, Callable[[MeshWorld], object]] = {
     "add a box": lambda w: w.add("new", Cuboid((0.2, 0.3, 0.1)), (0, -0.4, 0, 1, 0, 0.1, 0)),
+    "add a ball": lambda w: w.add("new", Sphere(0.2), POSE, padding=0.01),
+    "add a capsule": lambda w: w.add("new", Capsule(0.1, 0.3), POSE),
+    "add a cylinder": lambda w: w.add("new", Cylinder(0.2, 0.3), POSE, env=1, enabled=False),
+    "add a floor": lambda w: w.add("new", HalfSpace((0.1, 0.2, 1.0), -0.5), POSE),
+    "add heights": lambda w: w.add("new", HeightField(HEIGHTS, (1.0, 1.0), 0.4), POSE),
+    "add voxels": lambda w: w.add("new", VoxelGrid(~VOXELS, 0.1), POSE),
+    "add distances": lambda w: w.add("new", VoxelGrid.from_esdf(DISTANCES, 0.1, error=0.0), POSE),
     "add a mesh": lambda w: w.add("new", trimesh.creation.icosphere(1, 0.2), POSE, padding=0.01),
     "add what is there": lambda w: w.add("new", KNOT, POSE, env=1, enabled=False),
     "read ids": lambda w: w.mesh_ids,
@@ -83,17 +95,20 @@ EDITS: dict[str, Callable[[MeshWorld], object]] = {
     "add a cloud": lambda w: w.add("new", PointCloud(OTHER_POINTS, radius=0.02), POSE),
     "add many": lambda w: w.add_many({"s": Sphere(0.1), "c": (Cuboid((0.1, 0.2, 0.3)), POSE)}),
     "load": lambda w: w.load({"s": Sphere(0.2), "box": (KNOT, POSE)}, padding=0.01),
+    "load obstacles": lambda w: w.load({"new": Obstacle(Sphere(0.2), (0, 0, 0.1, 1, 0, 0, 0), 0.01)}, 1),
     "load nothing": lambda w: w.load({}),
     "update a cloud with a capacity": lambda w: w.update("cloud", OTHER_POINTS),
     "update a shared cloud": lambda w: w.update("shared", OTHER_POINTS),
     "update heights": lambda w: w.update("ground", HEIGHTS + 0.1, env=1),
     "update voxels": lambda w: w.update("voxels", ~VOXELS, env=1),
+    "update some voxels": lambda w: w.update("voxels", ~VOXELS[:2, :3], env=1, at=(1, 2, 0)),
     "remove the first": lambda w: w.remove("box"),
     "remove the last": lambda w: w.remove("voxels", env=1),
     "clear": lambda w: w.clear(1),
     "clear all": lambda w: w.clear(),
     "grow": lambda w: w.grow(3, 14),
     "move": lambda w: w.set_pose("knot", POSE),
+    "move by a matrix": lambda w: w.set_pose("voxels", torch.eye(4), env=1),
     "move all": lambda w: w.set_poses(POSE.expand(4, 7).to(w.device)),
     "disable": lambda w: w.enable("box", False),
     "enable all": lambda w: w.set_enabled(torch.tensor([1, 0, 1, 0]).to(w.device)),
@@ -101,46 +116,15 @@ EDITS: dict[str, Callable[[MeshWorld], object]] = {
 
 
 WITHOUT_MEMORY = "load nothing", "remove the last", "clear", "clear all"
-few_or_many = pytest.mark.parametrize(
-    "most", [6, pytest.param(100, marks=pytest.mark.slow)], ids=["few", "many"]
+few_or_all = pytest.mark.parametrize(
+    "most", [3, pytest.param(np.inf, marks=pytest.mark.slow)], ids=["few", "all"]
 )
 
 
-class Trial:
-    """An edit that fails is as none, or as a whole one; done again it is a whole one."""
-
-    def __init__(self, name: str, counter: Any):
-        self.edit = EDITS[name]
-        self.edit(make())  # the first launches of kernels are recorded: more lines, once
-        world = make()
-        self.was = content(world)
-        with counter:
-            self.edit(world)
-        self.becomes = content(world)
-        self.count = counter.count  # places at which it may fail
-
-    def fails(self, error: type[BaseException], failure: Any) -> None:
-        world, where = make(), "the whole edit"
-        try:
-            with failure:
-                self.edit(world)
-        except error as raised:
-            where = str(raised)
-        else:  # an edit has a few lines less where nothing waits to be freed
-            assert failure.count > 0.9 * self.count
-        found = content(world)
-        assert found in (self.was, self.becomes), where
-        if found == self.was:
-            self.edit(world)
-            assert content(world) == self.becomes, f"again, after: {where}"
-
-
-@few_or_many
+@few_or_all
 @pytest.mark.parametrize("name", EDITS)
-def test_memory_that_runs_out_at_any_allocation(name: str, most: int) -> None:
-    trial = Trial(name, memory_for(np.inf))
-    for allowed in some(trial.count, most):  # none at all where an edit needs no memory
-        trial.fails(MemoryError, memory_for(allowed))
+def test_memory_that_runs_out_at_an_allocation(name: str, most: float) -> None:
+    Trial(make, EDITS[name], content, WRITERS).memory(most)
 
 
 @pytest.mark.parametrize("name", EDITS)
@@ -173,9 +157,7 @@ def test_a_gpu_whose_memory_is_full(name: str, gpu: torch.device, cuda: Any) -> 
     assert spare > 0 or name in WITHOUT_MEMORY
 
 
-@few_or_many
+@few_or_all
 @pytest.mark.parametrize("name", EDITS)
-def test_an_interrupt_at_any_line(name: str, most: int) -> None:
-    trial = Trial(name, interrupt_at(np.inf, *WRITERS))
-    for before in some(trial.count, most):
-        trial.fails(KeyboardInterrupt, interrupt_at(before + 1, *WRITERS))
+def test_an_interrupt_at_a_line(name: str, most: float) -> None:
+    Trial(make, EDITS[name], content, WRITERS).interrupts(most)

@@ -6,12 +6,14 @@ import math
 import os
 import time as clock
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 import warp as wp
+from torch import Tensor
 
 from warp_collision.devices import canonical_device, require_memory
 from warp_collision.formats import octomap_files
@@ -32,6 +34,7 @@ from warp_collision.kernels.carving import (
 from warp_collision.kernels.voxel_transform import LARGEST_BAND
 from warp_collision.kernels.window_tables import widen_windows
 from warp_collision.launching import launch
+from warp_collision.launching.edit import Edit
 from warp_collision.launching.structs import upload_struct
 from warp_collision.messages import any_error_at, escaped
 from warp_collision.obstacles.camera import camera_of, warn_of_camera
@@ -59,6 +62,9 @@ class OccupancyMap:
     it, it stays what it was. The eighths of a voxel may be seen through by different images. A
     voxel with a point in it is occupied, until later images have seen through all of it, or it is
     forgotten.
+
+    An edit is all or nothing: one that runs out of memory or is interrupted leaves the map as it
+    was, or as the whole edit makes it.
 
     Attributes:
         lower: (3,) corner of the box [m].
@@ -169,22 +175,12 @@ class OccupancyMap:
         levels = max(min(min(bounds.shape).bit_length(), _LEVELS), 1)
         view = self._view(image, levels)
         blocks = tuple(-(-count // int(BLOCK)) for count in reversed(self.shape))
-        launch.launch(
-            carve,
-            (blocks[0], blocks[1], blocks[2]),
-            view,
-            self._grid,
-            *(_windows(bounds, levels), now, self._states, self._parts, self._stamps),
-            device=self._device,
-        )
-        surface = np.where(image.is_surface, image.depth, 0.0).astype(np.float32)
-        launch.launch(
-            mark_hits,
-            surface.shape,
-            *(view, self._tensor(surface), self._grid, now),
-            *(self._states, self._parts, self._stamps),
-            device=self._device,
-        )
+        windows = _windows(bounds, levels)
+        surface = self._tensor(np.where(image.is_surface, image.depth, 0.0).astype(np.float32))
+        edit = Edit()
+        self._write(edit, carve, (blocks[0], blocks[1], blocks[2]), view, self._grid, windows, now)
+        self._write(edit, mark_hits, surface.shape, view, surface, self._grid, now)
+        edit.run()
         return image.counts
 
     def clear(
@@ -218,12 +214,9 @@ class OccupancyMap:
         spheres = spheres[spheres[:, 3] >= 0.0]
         spheres[:, 3] += float(margin)
         now, before = self._moment(time), self._count_unseen()
-        launch.launch(
-            clear_spheres,
-            (len(spheres),),
-            *(spheres, self._grid, now, self._states, self._parts, self._stamps),
-            device=self._device,
-        )
+        edit = Edit()
+        self._write(edit, clear_spheres, (len(spheres),), spheres, self._grid, now)
+        edit.run()
         return before - self._count_unseen()
 
     def forget(self, seconds: float, time: float | None = None) -> None:
@@ -236,8 +229,12 @@ class OccupancyMap:
         if not seconds >= 0.0:
             raise ValueError(f"seconds must not be negative, got {seconds}")
         old = self._stamps < self._moment(time) - seconds
-        self._states[old] = int(UNSEEN)
-        self._parts[old] = 0
+        states = torch.where(old, int(UNSEEN), self._states)
+        parts = torch.where(old, 0, self._parts)
+        edit = Edit()
+        edit.then(self._states.copy_, states)
+        edit.then(self._parts.copy_, parts)
+        edit.run()
 
     @property
     def states(self) -> np.ndarray:
@@ -468,6 +465,11 @@ class OccupancyMap:
         if self._began is None:
             self._began = now
         return torch.tensor([now - self._began], dtype=torch.float32, device=self._device)
+
+    def _write(self, edit: Edit, kernel: Any, dim: tuple[int, ...], *operands: Tensor) -> None:
+        """Stages a kernel that writes the voxels; run twice it writes the same again."""
+        tables = self._states, self._parts, self._stamps
+        edit.then(partial(launch.launch, kernel, dim, *operands, *tables, device=self._device))
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
