@@ -100,6 +100,8 @@ def add_options(parser: Any) -> None:
     """Which problems and planners, and for how long."""
     parser.add_argument("--robots", nargs="+", choices=ROBOTS, default=ROBOTS, metavar="ROBOT")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="take every n-th problem")
+    near = "only the 13 problems with an end nearer to contact than the margin; not written"
+    parser.add_argument("--near-ends", action="store_true", help=near)
     parser.add_argument("--planners", nargs="+", choices=PLANNERS, default=[*PLANNERS])
     parser.add_argument("--limit", type=float, default=30.0, help="seconds for a problem (30)")
     parser.add_argument("--jobs", type=int, default=1, help="processes of one thread (default 1)")
@@ -109,12 +111,16 @@ def add_options(parser: Any) -> None:
 def run(options: Any) -> str:
     """Runs the problems; all tables."""
     file = (options.write or RESULTS / "plan").with_suffix(".json")
-    results, refused = plan_report.read(file), 0
+    if options.near_ends and options.write:
+        raise Failed("--write keeps results of all problems, not those of --near-ends")
+    results, refused = {} if options.near_ends else plan_report.read(file), 0
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
     for robot in () if options.report else options.robots:
         folder, rows = problems.robot_folder(robot), []
         asked = list_problems(folder, robot, options.every)
+        if options.near_ends:
+            asked = problems.NEAR_ENDS.get(robot, [])
         begin = partial(_begin, folder, robot, options.planners, options.limit)
         with multiprocessing.get_context("spawn").Pool(options.jobs, initializer=begin) as pool:
             for done, found in enumerate(pool.imap_unordered(_solve, asked), start=1):

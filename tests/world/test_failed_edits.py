@@ -95,7 +95,7 @@ EDITS: dict[str, Callable[[MeshWorld], object]] = {
     "add a cloud": lambda w: w.add("new", PointCloud(OTHER_POINTS, radius=0.02), POSE),
     "add many": lambda w: w.add_many({"s": Sphere(0.1), "c": (Cuboid((0.1, 0.2, 0.3)), POSE)}),
     "load": lambda w: w.load({"s": Sphere(0.2), "box": (KNOT, POSE)}, padding=0.01),
-    "load obstacles": lambda w: w.load({"new": Obstacle(Sphere(0.2), (0, 0, 0.1, 1, 0, 0, 0), 0.01)}, 1),
+    "load obstacles": lambda w: w.load({"new": Obstacle(Sphere(0.2), (*POSE.tolist(),), 0.01)}, 1),
     "load nothing": lambda w: w.load({}),
     "update a cloud with a capacity": lambda w: w.update("cloud", OTHER_POINTS),
     "update a shared cloud": lambda w: w.update("shared", OTHER_POINTS),

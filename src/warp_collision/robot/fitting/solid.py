@@ -15,6 +15,8 @@ from warp_collision.world import MeshWorld
 
 # Distances are computed in float32, with an error of some units of its last place.
 ROUNDING = 1.0e-6
+# Of the grid of distances: more of them take longer to fill than a fit's few queries save.
+_GRID_CELLS = 4096
 _CORNERS = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)], dtype=float)
 # Faces that are more slender are set apart; the next limit where a MeshWorld refuses the rest.
 _SLENDER = (topology.UNSEEN, 1e5, 1e4, 300.0)
@@ -33,7 +35,9 @@ class Solid:
     """
 
     def __init__(self, name: str, mesh: MeshLike | Shape):
-        self._world: MeshWorld | None = MeshWorld(max_obstacles=1, device="cpu")
+        self._world: MeshWorld | None = MeshWorld(
+            max_obstacles=1, device="cpu", grid_cells=_GRID_CELLS
+        )
         if isinstance(mesh, Shape):
             if isinstance(mesh, HalfSpace):
                 raise ValueError(f"{name!r} must have an end on all sides, got {mesh}")

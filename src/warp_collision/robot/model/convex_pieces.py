@@ -28,19 +28,22 @@ from warp_collision.messages import short_repr
 from warp_collision.obstacles.geometry import content_key
 from warp_collision.obstacles.orientation import winding_number
 from warp_collision.robot.fitting.fit_cache import cached_result
+from warp_collision.robot.fitting.pieces import distinct
 
-_VERSION = 5  # of the algorithm: another one for each change of what it returns
+_VERSION = 6  # of the algorithm: another one for each change of what it returns
 _MOST_PIECES = 24  # of a link
 _SLABS = 6  # along each axis, between which it may be cut
 _LEAST_GAIN = 0.002  # of the volume of the link's hull: what a cut has to save
 # How far a hull of few points may be inside of all of them: of the size of the shape, at least and
 # at most [m].
 _SHARE, _ACCURACY = 1.0e-3, (1.0e-4, 3.0e-4)
-_AT_ONCE = 6  # corners that are added to a hull
+# Corners that are added to a hull at once, at least, and of those that it has.
+_AT_ONCE, _GROWTH = 6, 0.125
 _MOST_POINTS = 1000  # about, of a piece: then the radius is larger
 _MOST_FILLED = 1.02  # of the volume of a shape: what pieces may have that follow it
 _LEAST_CORNERS = 12  # of a hull, none of which is left out
 _DIRECTIONS = np.array([*itertools.product((-1.0, 0.0, 1.0), repeat=3)])
+_SUPPORTS = 150  # extreme points by which hulls are compared
 _FEW, _CELLS = 1000, 48  # triangles that are cut as they are; cells of a grid for others
 _ROUNDING = 1.0e-6  # of coordinates: of float32, and of what a hull leaves out as flat
 _EVERYWHERE = np.array([3 * [-np.inf], 3 * [np.inf]])
@@ -83,10 +86,7 @@ def convex_pieces(triangles: Array) -> list[ConvexPiece]:
         else:
             done.append(part)
     corners = (
-        _hull(
-            np.concatenate([p.triangles.reshape(-1, 3), _inside_corners(p.cell, triangles)])
-        ).points
-        for p in (*done, *parts)
+        _solid_hull(p.triangles, _inside_corners(p.cell, triangles)).points for p in (*done, *parts)
     )
     return [_piece(points, accuracy) for points in corners if len(points)]
 
@@ -177,12 +177,13 @@ class _Part(NamedTuple):
         corners = _inside_corners(cell, whole)
         if len(coarse) == 0:
             return cls(triangles, coarse, cell, 0.0, (0, 0.0), -np.inf)
-        volume = _hull(np.concatenate([coarse.reshape(-1, 3), corners])).volume
-        cuts = [
-            (saved, axis, place)
-            for axis in range(3)
-            for place, saved in _cuts(coarse, axis, cell, corners, whole)
-        ]
+        volume = _solid_hull(coarse, corners).volume
+        cuts = []
+        for axis in range(3):
+            place = _best_place(coarse, axis, cell, corners, whole)
+            sides = zip(_sides(coarse, axis, place), _halves(cell, axis, place), strict=True)
+            hulls = (_solid_hull(side, _inside_corners(half, whole)) for side, half in sides)
+            cuts.append((sum(hull.volume for hull in hulls), axis, place))
         least, axis, place = min(cuts)
         return cls(triangles, coarse, cell, volume, (axis, place), volume - least)
 
@@ -204,21 +205,43 @@ def _inside_corners(cell: Array, triangles: Array) -> Array:
     return corners[np.abs(np.array(windings)) > _INSIDE]
 
 
+def _solid_hull(triangles: Array, corners: Array) -> _Hull:
+    """The convex hull of triangles (n, 3, 3) and of corners (m, 3) of a cell."""
+    return _hull(np.concatenate([triangles.reshape(-1, 3), corners]))
+
+
 def _hull(points: Array) -> _Hull:
     """The convex hull of points, all of them where it is flat."""
+    points, _ = distinct(points[:, None])
     if len(points) > 4:
         try:
             hull = ConvexHull(points)
             return _Hull(points[hull.vertices], float(hull.volume))
         except QhullError:
             pass
-    return _Hull(np.unique(points, axis=0), 0.0)
+    return _Hull(points, 0.0)
 
 
-def _cuts(
-    triangles: Array, axis: int, cell: Array, corners: Array, whole: Array
-) -> list[tuple[float, float]]:
-    """Places along an axis, and the volume of the hulls of both sides of a cut there.
+def _supports(points: Array) -> Array:
+    """Extreme points (n, 3), whose hull has a little less volume than that of all."""
+    if len(points) <= 2 * _SUPPORTS:
+        return points
+    return points[np.unique((points @ _SPREAD).argmax(axis=0))]
+
+
+def _spread(count: int) -> Array:
+    """Unit vectors (3, count) on a spiral of Fibonacci, spread evenly."""
+    height = 1.0 - (2.0 * np.arange(count) + 1.0) / count
+    turn = np.pi * (1.0 + np.sqrt(5.0)) * np.arange(count)
+    ring = np.sqrt(1.0 - height**2)
+    return np.stack([ring * np.cos(turn), ring * np.sin(turn), height])
+
+
+_SPREAD = _spread(_SUPPORTS)
+
+
+def _best_place(triangles: Array, axis: int, cell: Array, corners: Array, whole: Array) -> float:
+    """Where along an axis a cut makes hulls of both sides of the least volume, about.
 
     Args:
         triangles: (n, 3, 3), at least one, of the coarse mesh within the cell.
@@ -237,21 +260,19 @@ def _cuts(
     is_low = corners[:, axis] < places[1]
     rings = [corners[is_low], *rings, corners[~is_low]]
     slabs = [
-        _hull(np.concatenate([_within(triangles, axis, low, high), one, other]))
+        _hull(_supports(np.concatenate([_within(triangles, axis, low, high), one, other])))
         for (low, high), (one, other) in zip(
             itertools.pairwise(places), itertools.pairwise(rings), strict=True
         )
     ]
     below = [*itertools.accumulate(slabs[:-1], _joined)]
     above = [*itertools.accumulate(slabs[:0:-1], _joined)][::-1]
-    return [
-        (float(place), one.volume + other.volume)
-        for place, one, other in zip(places[1:-1], below, above, strict=True)
-    ]
+    volumes = [one.volume + other.volume for one, other in zip(below, above, strict=True)]
+    return float(places[1 + np.argmin(volumes)])
 
 
 def _joined(one: _Hull, other: _Hull) -> _Hull:
-    return _hull(np.concatenate([one.points, other.points]))
+    return _hull(_supports(np.concatenate([one.points, other.points])))
 
 
 def _within(triangles: Array, axis: int, low: float, high: float) -> Array:
@@ -315,26 +336,37 @@ def _piece(points: Array, accuracy: float) -> ConvexPiece:
             hull = ConvexHull(points[chosen])
         except QhullError:
             return ConvexPiece(points, rounding)
-        distances, facets = _distances(points[left], points[chosen], hull)
-        is_in = distances <= (accuracy if len(chosen) < _MOST_POINTS else np.inf)
+        limit = accuracy if len(chosen) < _MOST_POINTS else np.inf
+        distances, facets = _distances(points[left], points[chosen], hull, limit)
+        is_in = distances <= limit
         radius = max(radius, float(distances[is_in].max(initial=0.0)))
         left, facets, distances = left[~is_in], facets[~is_in], distances[~is_in]
         # Of each facet the farthest, of some facets at once.
         order = np.argsort(-distances)
         _, first = np.unique(facets[order], return_index=True)
-        farthest = order[np.sort(first)[:_AT_ONCE]]
+        farthest = order[np.sort(first)[: max(_AT_ONCE, int(_GROWTH * len(chosen)))]]
         chosen = np.append(chosen, left[farthest])
         left = np.delete(left, farthest)
     return ConvexPiece(points[chosen], radius + rounding)
 
 
-def _distances(points: Array, corners: Array, hull: ConvexHull) -> tuple[Array, NDArray[np.int64]]:
-    """Distances (n,) of points (n, 3) from a hull with corners (m, 3), and the facets they see."""
+def _distances(
+    points: Array, corners: Array, hull: ConvexHull, limit: float
+) -> tuple[Array, NDArray[np.int64]]:
+    """How far points (n, 3) are from a hull with corners (m, 3), and the facets they are above.
+
+    Exactly where that is at most a limit; of those beyond it, by how much they are above a facet,
+    which is beyond it too, or the distance.
+    """
     heights = points @ hull.equations[:, :3].T + hull.equations[:, 3]
+    facets = heights.argmax(axis=1)
+    distances = np.maximum(np.take_along_axis(heights, facets[:, None], axis=1)[:, 0], 0.0)
+    near = np.flatnonzero((distances > 0.0) & (distances <= limit))
     # What is nearest is on a side that is seen from the point.
-    of, seen = np.nonzero(heights > 0.0)
-    distances = np.where((heights > 0.0).any(axis=1), np.inf, 0.0)
+    of, seen = np.nonzero(heights[near] > 0.0)
     if len(of):
-        nearest = closest_point(corners[hull.simplices[seen]], points[of])
-        np.minimum.at(distances, of, np.linalg.norm(nearest - points[of], axis=1))
-    return distances, heights.argmax(axis=1)
+        nearest = closest_point(corners[hull.simplices[seen]], points[near[of]])
+        exact = np.full(len(near), np.inf)
+        np.minimum.at(exact, of, np.linalg.norm(nearest - points[near[of]], axis=1))
+        distances[near] = exact
+    return distances, facets
