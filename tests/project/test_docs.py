@@ -9,6 +9,7 @@ import pkgutil
 import re
 import shlex
 import tomllib
+import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 import torch
 
 import warp_collision
+from pages import NOTEBOOK, PICTURES, blocks_of, code_of, notebook_of, run_blocks
 from warp_collision import planning
 from warp_collision.cli.__main__ import _COMMANDS, main
 
@@ -31,6 +33,10 @@ PAGES = {
         *sorted((ROOT / ".github").glob("*.md")),
     )
 }
+# Blocks of the tutorial are the cells of its notebook, and those of the FAQ raise errors.
+OTHERWISE = {"docs/tutorial.md", "docs/faq.md"}
+RUNNING = {page for page, text in PAGES.items() if "```python" in text} - OTHERWISE
+SLOW = {"docs/gallery.md"}
 PUBLIC_MODULES = ("io", "labeling", "planning", "poses", "robot", "viewer", "warp_primitives")
 
 MODULES = sorted(
@@ -107,23 +113,40 @@ def test_public_methods_have_docstrings(name: str) -> None:
     assert not [key for key, member in methods.items() if key not in hidden and not member.__doc__]
 
 
-def blocks_of(text: str, language: str) -> list[tuple[int, str]]:
-    """Line and content of the fenced blocks of a language."""
-    pattern = rf"^```{language}[^\n]*\n(.*?)^```\s*$"
-    return [
-        (text.count("\n", 0, match.start(1)) + 1, match.group(1))
-        for match in re.finditer(pattern, text, flags=re.MULTILINE | re.DOTALL)
-    ]
-
-
-@pytest.mark.parametrize("page", [name for name, text in PAGES.items() if "```python" in text])
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.slow] * (page in SLOW)) for page in sorted(RUNNING)],
+)
 def test_examples_of_a_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its Python blocks, one after the other, as someone would paste them into a file."""
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, Any] = {"__name__": "__page__"}
-    for line, source in blocks_of(PAGES[page], "python"):
-        # Blank lines before it make a traceback point at the line of the page.
-        exec(compile("\n" * (line - 1) + source, page, "exec"), namespace)
+    missing = run_blocks(page, PAGES[page], optional={"pink"})
+    if missing:
+        pytest.skip(f"not installed, so that one block of {page} did not run: {missing}")
+
+
+def test_pictures_of_the_gallery() -> None:
+    """Each one is drawn by a block of the page, or shows the viewer, and none is left over."""
+    text = PAGES["docs/gallery.md"]
+    drawn = re.findall(r'"(\w+\.png)"', "".join(source for _, source in blocks_of(text, "python")))
+    shown = re.findall(r"\]\(gallery/(\w+\.png)\)", text)
+    assert shown == drawn
+    assert {path.name for path in PICTURES.iterdir()} == set(drawn)
+    assert all(path.stat().st_size < 200_000 for path in PICTURES.iterdir())
+
+
+def test_the_notebook_of_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is what `python tests/support/pages.py` makes of the page, and its cells run."""
+    monkeypatch.chdir(tmp_path)
+    notebook = NOTEBOOK.read_text()
+    assert notebook == notebook_of(PAGES["docs/tutorial.md"])
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for number, source in enumerate(code_of(notebook)):
+        exec(compile(source, f"cell {number}", "exec"), namespace)
+    assert namespace["planned"].free.all()
+    assert not namespace["joint_path_in_collision"](
+        namespace["planned"].joints, namespace["robot"], namespace["world"]
+    ).any()
 
 
 def test_every_block_has_a_language() -> None:
@@ -196,7 +219,7 @@ def test_commands_of_a_page(page: str) -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len(PAGES["README.md"].splitlines()) <= 200
+    assert len(PAGES["README.md"].splitlines()) <= 150
     (spheres, robot, *_) = (block for _, block in blocks_of(PAGES["README.md"], "python"))
     assert len([line for line in spheres.splitlines() if line]) <= 6
     assert len([line for line in robot.splitlines() if line]) <= 10
@@ -268,3 +291,26 @@ def test_links_of_a_page(page: str) -> None:
     local = [link for link in [*links, *included] if "://" not in link]
     folder = (ROOT / page).parent
     assert not [link for link in local if not (folder / link).exists()]
+
+
+def test_errors_of_the_faq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its blocks raise, or warn of, what is printed below them."""
+    monkeypatch.chdir(tmp_path)
+    (_, preamble), *causes = blocks_of(PAGES["docs/faq.md"], "python")
+    messages = blocks_of(PAGES["docs/faq.md"], "text")
+    assert len(messages) >= 20
+    namespace: dict[str, Any] = {"__name__": "__page__"}
+    exec(preamble, namespace)
+    for (line, source), (below, printed) in zip(causes, messages, strict=True):
+        assert below == line + source.count("\n") + 3, f"docs/faq.md:{line}: not above its message"
+        code = compile("\n" * (line - 1) + source, "docs/faq.md", "exec")
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            try:
+                exec(code, namespace)
+                (error,) = [warning.message for warning in warned]
+            except Exception as raised:
+                error = raised
+        said = f"{type(error).__name__}: {error}"
+        wanted = ".*".join(map(re.escape, " ".join(printed.split()).split("...")))
+        assert re.fullmatch(wanted, " ".join(said.split())), f"docs/faq.md:{line}: {said}"
