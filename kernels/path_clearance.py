@@ -34,7 +34,7 @@ from warp_collision.kernels.body_check import (
     padded_distance,
     travel,
 )
-from warp_collision.kernels.compiling import FEW_THREADS, resident_warps
+from warp_collision.kernels.compiling import FEW_THREADS, named, resident_warps
 from warp_collision.kernels.forward_kinematics import point_in_world, xyz
 from warp_collision.kernels.mesh_record import FAR, is_exact, load_exact
 from warp_collision.kernels.precision import is_finite3, is_in_range
@@ -206,50 +206,68 @@ def lower_by_plane(
     return height - travel(check.interval, wp.abs(along))
 
 
-nearest_obstacle = make_walk(nearer_of_body, BodyCheck, Nearest)
+def make_nearest_to_bodies(body_at, nearest_obstacle, kind):
+    """The function that updates bounds by the bodies of a robot against obstacles.
+
+    Args:
+        body_at: device function (segment, body, interval) -> BodyCheck, as `body_in_motion`.
+        nearest_obstacle: device function (check: BodyCheck, robot: Robot, scene: Scene, env: int,
+            reach: float, best: Nearest) -> Nearest.
+        kind: ends its name.
+    """
+
+    def nearest_to_bodies(
+        segment: Segment,
+        interval: Interval,
+        scene: Scene,
+        env: int,
+        requested: wp.uint64,
+        balls: wp.array[wp.vec4],
+        best: Nearest,
+    ) -> Nearest:
+        """Updates the bounds by the requested bodies against the obstacles of an env.
+
+        Writes the centers of their balls, and how far these move.
+        """
+        robot = segment.robot
+        best.open = NONE
+        best.floor = FAR
+        before = best
+        for k in range(robot.n_bodies):
+            # Those far from the root, which are mostly the nearest to obstacles, limit the others.
+            b = robot.n_bodies - 1 - k
+            body = body_of(robot, b)
+            if requested & bit_of(b) != NONE and body.radius >= 0.0:
+                check = body_at(segment, body, interval)
+                center = check.center
+                balls[b] = wp.vec4(center[0], center[1], center[2], check.ball_travel)
+                if wp.isnan(best.upper):
+                    continue
+                threshold = best.upper - interval.tolerance
+                reach = body.radius + check.ball_travel + threshold + interval.slack
+                reach += DISTANCE_ROUNDING * (wp.length(center) + wp.abs(reach))
+                best.is_open = False
+                best = nearest_obstacle(check, robot, scene, env, wp.max(reach, 0.0), best)
+                # Obstacles that the walk skips are farther than the threshold.
+                best.lower = wp.min(best.lower, threshold)
+                if best.is_open:
+                    best.open = best.open | bit_of(b)
+                if not is_finite3(center):
+                    best.upper = wp.nan
+        return after_evaluation(interval, before, best)
+
+    return named(nearest_to_bodies, kind)
+
+
+nearest_sphere_of_body = make_walk(nearer_of_body, BodyCheck, Nearest)
 
 
 @wp.func
-def nearest_to_bodies(
-    segment: Segment,
-    interval: Interval,
-    scene: Scene,
-    env: int,
-    requested: wp.uint64,
-    balls: wp.array[wp.vec4],
-    best: Nearest,
+def nearest_by_spheres_of_body(
+    check: BodyCheck, robot: Robot, scene: Scene, env: int, reach: float, best: Nearest
 ) -> Nearest:
-    """Updates the bounds by the requested bodies against the obstacles of an env.
-
-    Writes the centers of their balls, and how far these move.
-    """
-    robot = segment.robot
-    best.open = NONE
-    best.floor = FAR
-    before = best
-    for k in range(robot.n_bodies):
-        # Those far from the root, which are mostly the nearest to obstacles, limit the others.
-        b = robot.n_bodies - 1 - k
-        body = body_of(robot, b)
-        if requested & bit_of(b) != NONE and body.radius >= 0.0:
-            check = body_in_motion(segment, body, interval)
-            center = check.center
-            balls[b] = wp.vec4(center[0], center[1], center[2], check.ball_travel)
-            if wp.isnan(best.upper):
-                continue
-            threshold = best.upper - interval.tolerance
-            reach = body.radius + check.ball_travel + threshold + interval.slack
-            reach += DISTANCE_ROUNDING * (wp.length(center) + wp.abs(reach))
-            best.is_open = False
-            reach = wp.max(reach, 0.0)
-            best = nearest_obstacle(scene, env, body.begin, center, reach, check, best)
-            # Obstacles that the walk skips are farther than the threshold.
-            best.lower = wp.min(best.lower, threshold)
-            if best.is_open:
-                best.open = best.open | bit_of(b)
-            if not is_finite3(center):
-                best.upper = wp.nan
-    return after_evaluation(interval, before, best)
+    """Updates the bounds by the spheres of a body against the obstacles of an env."""
+    return nearest_sphere_of_body(scene, env, check.body.begin, check.center, reach, check, best)
 
 
 @wp.func
@@ -536,6 +554,66 @@ def write_nearest(nearest: wp.array[wp.vec2i], world: Nearest, itself: Nearest, 
     nearest[1] = wp.vec2i(itself.sphere, itself.other)
 
 
+def make_clearance_of_segment(nearest_to_bodies, kind):
+    """The function that searches one segment; see `make_nearest_to_bodies`."""
+
+    def clearance_of_segment(
+        segment: Segment,
+        base: wp.array2d[MovingFrame],
+        row: int,
+        index: int,
+        scene: Scene,
+        env: int,
+        body_pairs: wp.array[BodyPair],
+        left_out: wp.array[wp.vec2i],
+        tolerance: float,
+        balls: wp.array[wp.vec4],
+        bounds: wp.array[wp.vec3],
+        nearest: wp.array[wp.vec2i],
+    ):
+        """Writes bounds of its clearances and what is nearest, see `joint_path_clearance`."""
+        slack = write_root(segment, root_at(base, row, index))
+        is_valid = is_env(scene, env) and wp.isfinite(slack)
+        world = first_bounds(is_valid)
+        itself = first_bounds(is_valid)
+        search = parts_of_segment(0)
+        search.is_done = not is_valid
+        whole = wp.vec2(FAR, FAR)
+        guess = Guess()
+        n_ends = int(0)
+        while not search.is_done:
+            span = interval_of(search, n_ends)
+            write_root_at(segment, root_at(base, row, index), span[0])
+            write_frames(segment, span[0], span[1])
+            interval = interval_at(search, span, slack, tolerance)
+            if n_ends == 0:
+                guess = guess_nearest(segment, interval, scene, env, body_pairs, balls)
+                world.upper = guess.reach
+                itself.upper = guess.pair_reach
+            bodies = requested(search.bodies[search.level], guess.bodies, span, n_ends)
+            world = nearest_to_bodies(segment, interval, scene, env, bodies, balls, world)
+            open_pairs = requested(search.pairs[search.level], guess.pairs, span, n_ends)
+            itself = nearest_to_itself(
+                segment, interval, body_pairs, left_out, open_pairs, balls, bodies, itself
+            )
+            if span[1] > 0.0:
+                if search.evaluations == 0:
+                    whole = lowest_of_whole(world, itself)
+                search = next_interval(search, world.open, itself.open)
+            else:
+                n_ends += 1
+                world = without_guess(world)
+                itself = without_guess(itself)
+        write_bounds(bounds, world, itself, whole, search.is_exhausted)
+        write_nearest(nearest, world, itself, env * scene.n_slots)
+
+    return named(clearance_of_segment, kind)
+
+
+nearest_to_spheres = make_nearest_to_bodies(body_in_motion, nearest_by_spheres_of_body, "spheres")
+clearance_of_spheres = make_clearance_of_segment(nearest_to_spheres, "spheres")
+
+
 @wp.kernel(**resident_warps(16, block=32))
 def joint_path_clearance(
     # operands
@@ -561,38 +639,10 @@ def joint_path_clearance(
     index += launch_offset[1]
     env = env_of_row(env_index, row)
     segment = segment_of(robot_in_env(robot, env), joints, row, index, states)
-    slack = write_root(segment, root_at(base, row, index))
-    is_valid = is_env(scene, env) and wp.isfinite(slack)
-    world = first_bounds(is_valid)
-    itself = first_bounds(is_valid)
-    search = parts_of_segment(0)
-    search.is_done = not is_valid
-    whole = wp.vec2(FAR, FAR)
-    guess = Guess()
-    n_ends = int(0)
-    while not search.is_done:
-        span = interval_of(search, n_ends)
-        write_root_at(segment, root_at(base, row, index), span[0])
-        write_frames(segment, span[0], span[1])
-        interval = interval_at(search, span, slack, tolerance[0])
-        segment_balls = balls[row, index]
-        if n_ends == 0:
-            guess = guess_nearest(segment, interval, scene, env, body_pairs, segment_balls)
-            world.upper = guess.reach
-            itself.upper = guess.pair_reach
-        bodies = requested(search.bodies[search.level], guess.bodies, span, n_ends)
-        world = nearest_to_bodies(segment, interval, scene, env, bodies, segment_balls, world)
-        open_pairs = requested(search.pairs[search.level], guess.pairs, span, n_ends)
-        itself = nearest_to_itself(
-            segment, interval, body_pairs, left_out, open_pairs, segment_balls, bodies, itself
-        )
-        if span[1] > 0.0:
-            if search.evaluations == 0:
-                whole = lowest_of_whole(world, itself)
-            search = next_interval(search, world.open, itself.open)
-        else:
-            n_ends += 1
-            world = without_guess(world)
-            itself = without_guess(itself)
-    write_bounds(bounds[row, index], world, itself, whole, search.is_exhausted)
-    write_nearest(nearest[row, index], world, itself, env * scene.n_slots)
+    width = tolerance[0]
+    own = balls[row, index]
+    found = bounds[row, index]
+    near = nearest[row, index]
+    clearance_of_spheres(
+        segment, base, row, index, scene, env, body_pairs, left_out, width, own, found, near
+    )

@@ -11,6 +11,21 @@ from warp_collision.kernels.robot_pairs import BodyPair, shapes_at_rest
 wp.set_module_options(FEW_THREADS)
 
 
+@wp.func
+def write_frame_poses(
+    robot: Robot, root: FramePose, joints: wp.array[wp.float32], frame_poses: wp.array[FramePose]
+):
+    """Writes the frames of a robot at joint values (n_joints,)."""
+    frame_pose = root
+    for k in range(robot.n_frames):
+        if k > 0:
+            frame = frame_of(robot, k)
+            if frame.parent != k - 1:
+                frame_pose = frame_poses[frame.parent]
+            frame_pose = frame_at_value(frame, frame_pose, joints[frame.value])
+        frame_poses[k] = frame_pose
+
+
 @wp.kernel
 def piece_gaps(
     # operands
@@ -30,14 +45,7 @@ def piece_gaps(
     """
     row = wp.tid()
     row += launch_offset[0]
-    frame_pose = root_pose()
-    for k in range(robot.n_frames):
-        if k > 0:
-            frame = frame_of(robot, k)
-            if frame.parent != k - 1:
-                frame_pose = frame_poses[row, frame.parent]
-            frame_pose = frame_at_value(frame, frame_pose, joints[row, frame.value])
-        frame_poses[row, k] = frame_pose
+    write_frame_poses(robot, root_pose(), joints[row], frame_poses[row])
     needed = wp.max(margin[0], 0.0)
     for m in range(body_pairs.shape[0]):
         pair = body_pairs[m]

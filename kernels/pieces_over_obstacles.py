@@ -54,7 +54,7 @@ from warp_collision.kernels.shape_distance import POINT, shape_distance, with_si
 from warp_collision.kernels.transforms import to_world
 
 # Bounds of what is not proven apart.
-TOUCHING = wp.constant(wp.vec2(-1.0e15, -1.0e15))
+TOUCHING = wp.constant(wp.vec3(-1.0e15, -1.0e15, -1.0e15))
 
 
 @wp.func
@@ -131,10 +131,12 @@ def mesh_from_frame(obstacle: Obstacle, frame_pose: FramePose) -> FramePose:
 
 @wp.struct
 class MovingLink:
-    """A body and an interval to check, and where its pieces are."""
+    """A body and an interval to check, and what of its pieces matters."""
 
     pieces: wp.uint64  # pointer, see `Robot`
     check: BodyCheck
+    reach: float  # pieces that are farther over the interval do not matter [m]
+    least: float  # those that are not farther at the configuration touch [m]
 
 
 @wp.struct
@@ -145,8 +147,9 @@ class MovingPiece:
     piece: Piece
     pose: FramePose  # mesh_from_frame
     mesh_from_world: wp.transform
-    error: float  # of its distance, by all but the obstacle's own coordinates; with padding [m]
-    needed: float  # farther obstacles do not matter [m]
+    padding: float  # of the obstacle [m]
+    error: float  # of its distance, by all but the obstacle's own coordinates [m]
+    moved: float  # how far its points move over the interval [m]
 
 
 @wp.func
@@ -166,27 +169,34 @@ def approach_of_piece(check: BodyCheck, ball: wp.vec4, normal: wp.vec3) -> float
 
 @wp.func
 def piece_in_motion(obstacle: Obstacle, link: MovingLink, piece: Piece) -> MovingPiece:
-    """A piece of a body at an obstacle; `needed` is not finite where its motion is not."""
+    """A piece of a body at an obstacle; `moved` is not finite where its motion is not."""
     check = link.check
     interval = check.interval
     frame_pose = check.state.frame_pose
     ball = piece.ball
     size = wp.length(wp.transform_get_translation(obstacle.mesh_from_world))
     size += wp.length(frame_pose.origin) + wp.length(xyz(ball)) + ball[3]
-    error = interval.slack + (interval.rounding + PIECE_ROUNDING) * size + obstacle.padding
+    error = interval.slack + (interval.rounding + PIECE_ROUNDING) * size
     arm = frame_pose.rotation * xyz(ball)
     speed = wp.length(velocity_of(check.state, arm))
     moved = travel(interval, speed + wp.length(check.state.twist.angular) * ball[3])
-    # A sum keeps a NaN, which a maximum drops.
-    needed = error + wp.max(moved, interval.tolerance) + 0.0 * moved
     pose = mesh_from_frame(obstacle, frame_pose)
-    return MovingPiece(link, piece, pose, obstacle.mesh_from_world, error, needed)
+    return MovingPiece(link, piece, pose, obstacle.mesh_from_world, obstacle.padding, error, moved)
+
+
+@wp.func
+def needed_of(moving: MovingPiece, upper: float) -> float:
+    """Distance from which on obstacles do not matter for a piece, as others are nearer [m]."""
+    link = moving.link
+    within = wp.max(moving.moved + wp.min(link.reach, upper), link.least)
+    # A sum keeps a NaN, which a maximum drops.
+    return moving.padding + moving.error + within + 0.0 * moving.moved
 
 
 @wp.func
 def with_separation(
-    moving: MovingPiece, found: Separation, coordinates: float, bounds: wp.vec2
-) -> wp.vec2:
+    moving: MovingPiece, found: Separation, coordinates: float, bounds: wp.vec3
+) -> wp.vec3:
     """Bounds of the distance of pieces, see `bounds_over_obstacle`, with that of one.
 
     A plane with the obstacle, or a cell of it, below it is at rest: of the motion of the piece only
@@ -202,30 +212,31 @@ def with_separation(
     interval = check.interval
     error = moving.error + (interval.rounding + PIECE_ROUNDING) * coordinates
     normal = to_world(moving.mesh_from_world, found.normal)
-    here = found.lower - error
+    here = found.lower - error - moving.padding
     low = here - approach_of_piece(check, moving.piece.ball, normal)
     # In this order, so that NaN is not free.
     if not (low >= bounds[0]):
         bounds[0] = low
     if not (here >= bounds[1]):
         bounds[1] = here
-    if not (here > interval.tolerance):
+    if not (here > moving.link.least):
         return TOUCHING
+    bounds[2] = wp.min(bounds[2], found.upper + error - moving.padding)
     return bounds
 
 
 @wp.func
-def is_touching(bounds: wp.vec2) -> bool:
+def is_touching(bounds: wp.vec3) -> bool:
     """Whether nothing is left to be proven."""
     return bounds[1] <= -FAR
 
 
 @compiled_once
-def over_cell(cell: Cell, moving: MovingPiece, bounds: wp.vec2) -> wp.vec2:
+def over_cell(cell: Cell, moving: MovingPiece, bounds: wp.vec3) -> wp.vec3:
     """The bounds with those of a piece from one cell of an obstacle."""
     coordinates = coordinates_of_cell(cell)
     rounding = moving.link.check.interval.rounding + PIECE_ROUNDING
-    needed = moving.needed + rounding * coordinates
+    needed = needed_of(moving, bounds[2]) + rounding * coordinates
     piece = moving.piece
     center = point_in_world(moving.pose, xyz(piece.ball))
     pieces = moving.link.pieces
@@ -244,11 +255,11 @@ def over_cell(cell: Cell, moving: MovingPiece, bounds: wp.vec2) -> wp.vec2:
     return with_separation(moving, found, coordinates, bounds)
 
 
-walk_over_cells = make_cell_walk(over_cell, MovingPiece, wp.vec2, is_touching)
+walk_over_cells = make_cell_walk(over_cell, MovingPiece, wp.vec3, is_touching)
 
 
 @wp.func
-def over_cells(obstacle: Obstacle, moving: MovingPiece, bounds: wp.vec2) -> wp.vec2:
+def over_cells(obstacle: Obstacle, moving: MovingPiece, bounds: wp.vec3) -> wp.vec3:
     """The bounds with those of a piece from an obstacle of cells, and from what they enclose."""
     record = record_of(obstacle)
     if not has_cells(record):
@@ -262,7 +273,7 @@ def over_cells(obstacle: Obstacle, moving: MovingPiece, bounds: wp.vec2) -> wp.v
         corner = point_in_world(pose, xyz(row_of(pieces, index)))
         lower = wp.min(lower, corner)
         upper = wp.max(upper, corner)
-    reach = wp.vec3(moving.needed + moving.piece.radius)
+    reach = wp.vec3(needed_of(moving, bounds[2]) + moving.piece.radius)
     bounds = walk_over_cells(record, lower - reach, upper + reach, moving, bounds, TOUCHING)
     if not is_touching(bounds) and is_point_inside(record, first):
         return TOUCHING
@@ -270,15 +281,15 @@ def over_cells(obstacle: Obstacle, moving: MovingPiece, bounds: wp.vec2) -> wp.v
 
 
 @wp.func
-def bounds_over_obstacle(obstacle: Obstacle, link: MovingLink) -> wp.vec2:
-    """Lower bounds of the distance of a body's pieces from an obstacle, less its padding [m].
+def bounds_over_obstacle(obstacle: Obstacle, link: MovingLink) -> wp.vec3:
+    """Bounds of the distance of a body's pieces from an obstacle, less its padding [m].
 
-    Over the interval, and at the configuration; `TOUCHING` if that one is not above the tolerance,
-    of bodies without pieces, and of obstacles that have neither a formula nor cells. What is
-    farther than matters is FAR.
+    A lower one over the interval, and a lower and an upper one at the configuration; `TOUCHING` if
+    these touch, of bodies without pieces, and of obstacles that have neither a formula nor cells.
+    What is farther than matters is FAR.
     """
     body = link.check.body
-    bounds = wp.vec2(FAR, FAR)
+    bounds = wp.vec3(FAR, FAR, FAR)
     if body.n_pieces == 0:
         return TOUCHING
     is_formula = is_exact(obstacle.mesh_id, obstacle.record)
@@ -287,12 +298,12 @@ def bounds_over_obstacle(obstacle: Obstacle, link: MovingLink) -> wp.vec2:
         piece = piece_at(link.pieces, row)
         row = piece.end
         moving = piece_in_motion(obstacle, link, piece)
-        if not (moving.needed < FAR):
+        if not (moving.moved + moving.error + moving.padding < FAR):
             return TOUCHING
         if is_formula:
             exact = load_exact(obstacle.record)
             size = wp.length(exact.center) + wp.length(exact.size)
-            needed = moving.needed
+            needed = needed_of(moving, bounds[2])
             needed += (link.check.interval.rounding + PIECE_ROUNDING) * size
             found = separation_from_shape(link.pieces, piece, exact, moving.pose, needed)
             bounds = with_separation(moving, found, size, bounds)
@@ -330,11 +341,20 @@ def check_shape_of_body(check: BodyCheck, robot: Robot, scene: Scene, env: int) 
     """Checks a body against all enabled obstacles of an env by its shape."""
     if not is_finite3(check.center):
         return HIT
-    link = MovingLink(robot.pieces, check)
+    link = MovingLink(robot.pieces, check, 0.0, check.interval.tolerance)
     return check_links(scene, env, check.body.begin, check.center, reach_of(check), link, CLEAR)
 
 
 # -- at rest --------------------------------------------------------------------------------------
+
+
+@wp.func
+def bounds_at_rest(obstacle: Obstacle, link: MovingLink) -> wp.vec3:
+    """As `bounds_over_obstacle` for a body at rest: it touches within the rounding of positions."""
+    far = wp.length(link.check.center) + link.check.body.radius
+    far += wp.length(wp.transform_get_translation(obstacle.mesh_from_world))
+    link.least = uncertainty(far, 0.0)
+    return bounds_over_obstacle(obstacle, link)
 
 
 @wp.func
@@ -346,14 +366,21 @@ def touches_link(obstacle: Obstacle, link: MovingLink, hit: bool) -> bool:
         obstacle, RestingBody(check.spheres, check.body, frame_pose, check.center), hit
     ):
         return False
-    far = wp.length(check.center) + check.body.radius
-    far += wp.length(wp.transform_get_translation(obstacle.mesh_from_world))
-    interval = interval_around(0.0, 0.0, 0.0, 0.0, uncertainty(far, 0.0))
-    check = BodyCheck(check.spheres, check.body, check.state, check.center, 0.0, interval)
-    return is_touching(bounds_over_obstacle(obstacle, MovingLink(link.pieces, check)))
+    return is_touching(bounds_at_rest(obstacle, link))
 
 
 touches_resting_link = make_walk(touches_link, MovingLink, bool, is_hit)
+
+
+@wp.func
+def resting_link(
+    robot: Robot, body: RobotBody, frame_pose: FramePose, center: wp.vec3
+) -> MovingLink:
+    """A body at rest, whose ball is at a center in the world."""
+    still = MovingFrame(frame_pose, Twist(wp.vec3(0.0), wp.vec3(0.0)))
+    interval = interval_around(0.0, 0.0, 0.0, 0.0, 0.0)
+    check = BodyCheck(robot.spheres, body, still, center, 0.0, interval)
+    return MovingLink(robot.pieces, check, 0.0, 0.0)
 
 
 @wp.func
@@ -363,8 +390,5 @@ def link_collides(
     """Whether a body touches an enabled obstacle of an env by its shape, or is not finite."""
     if not is_finite3(center):
         return True
-    still = MovingFrame(frame_pose, Twist(wp.vec3(0.0), wp.vec3(0.0)))
-    interval = interval_around(0.0, 0.0, 0.0, 0.0, 0.0)
-    check = BodyCheck(robot.spheres, body, still, center, 0.0, interval)
-    link = MovingLink(robot.pieces, check)
+    link = resting_link(robot, body, frame_pose, center)
     return touches_resting_link(scene, env, body.begin, center, body.radius, link, False)

@@ -5,7 +5,7 @@ import pytest
 import torch
 import trimesh
 
-from arms import ARM, bracket
+from arms import arm_in
 from warp_collision import (
     Cuboid,
     MeshWorld,
@@ -27,10 +27,7 @@ IGNORED = [(name, "table") for name in ("base", "upper", "elbow")]
 
 @pytest.fixture(scope="module")
 def arm(tmp_path_factory) -> RobotSpheres:
-    folder = tmp_path_factory.mktemp("arm")
-    bracket().export(folder / "bracket.stl")
-    (folder / "arm.urdf").write_text(ARM)
-    return RobotSpheres(folder / "arm.urdf")
+    return arm_in(tmp_path_factory.mktemp("arm"))
 
 
 def table_below(arm: RobotSpheres, joints: torch.Tensor, height: float) -> np.ndarray:

@@ -11,7 +11,7 @@ import pytest
 import torch
 import trimesh
 
-from arms import ARM, bracket
+from arms import arm_in
 from cases import mostly_slow
 from exact_scenes import library_shape
 from exact_shapes import capsule, cuboid, cylinder, half_space, sphere
@@ -34,10 +34,7 @@ SPACING = 0.015  # of samples of the shapes [m]
 
 @pytest.fixture(scope="module")
 def arm(tmp_path_factory) -> RobotSpheres:
-    folder = tmp_path_factory.mktemp("arm")
-    bracket().export(folder / "bracket.stl")
-    (folder / "arm.urdf").write_text(ARM)
-    return RobotSpheres(folder / "arm.urdf")
+    return arm_in(tmp_path_factory.mktemp("arm"))
 
 
 def samples_of(arm: RobotSpheres) -> dict[str, Array]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 import trimesh
 
-from arms import ARM, bracket
+from arms import arm_in
 from cases import mostly_slow
 from reference import Array
 from warp_collision import (
@@ -31,10 +31,7 @@ LOOSE = 0.004  # by which pieces may stick out of a link of the arm [m]
 
 @pytest.fixture(scope="module")
 def arm(tmp_path_factory) -> RobotSpheres:
-    folder = tmp_path_factory.mktemp("arm")
-    bracket().export(folder / "bracket.stl")
-    (folder / "arm.urdf").write_text(ARM)
-    return RobotSpheres(folder / "arm.urdf")
+    return arm_in(tmp_path_factory.mktemp("arm"))
 
 
 class Placed(NamedTuple):

@@ -1,6 +1,10 @@
 """An arm of boxes, a cylinder, a ball and a bracket, each turned in its link."""
 
+from pathlib import Path
+
 import trimesh
+
+from warp_collision import RobotSpheres
 
 ARM = """<robot name="arm">
   <link name="base">
@@ -37,3 +41,10 @@ def bracket() -> trimesh.Trimesh:
     parts = [trimesh.creation.box((0.3, 0.05, 0.04)), trimesh.creation.box((0.05, 0.05, 0.25))]
     parts[1].apply_translation((0.125, 0.0, 0.145))
     return trimesh.util.concatenate(parts)
+
+
+def arm_in(folder: Path) -> RobotSpheres:
+    """The arm, from files that are written to a folder."""
+    bracket().export(folder / "bracket.stl")
+    (folder / "arm.urdf").write_text(ARM)
+    return RobotSpheres(folder / "arm.urdf")

@@ -251,6 +251,7 @@ def labeler_of(
             "tolerance": 0.001 if options.tolerance is None else options.tolerance,
             "self_collision": scene.self_collision,
             "ignore": scene.ignore,
+            "shapes": scene.shapes,
             "base_pose": None if base_pose is None else torch.as_tensor(base_pose).cpu().numpy(),
         }
     return PathLabeler(

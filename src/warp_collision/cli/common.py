@@ -36,7 +36,7 @@ UNSEEN = " (never seen)"  # ends the name of what of a map no camera saw
 _SAVED = (".yaml", ".yml")  # endings of robots that were saved
 # What a saved robot has already, and what else is of a robot alone.
 _OF_MODELS = ("srdf", "group", "state", "robot_spheres", "lock_joint", "shapes", "save_spheres")
-_OF_ROBOTS = (*_OF_MODELS, "no_self_collision", "ignore", "base_pose")
+_OF_ROBOTS = (*_OF_MODELS, "no_self_collision", "exact", "ignore", "base_pose")
 
 
 def count(text: str) -> int:
@@ -215,6 +215,13 @@ def add_robot_options(group: argparse._ArgumentGroup) -> None:
         help="the robot is not checked with itself",
     )
     group.add_argument(
+        "--exact",
+        action="store_true",
+        default=None,
+        help="where spheres touch an obstacle, the convex pieces of the link decide: a gripper may "
+        "be a millimetre above a table (default: spheres alone)",
+    )
+    group.add_argument(
         "--ignore",
         nargs=2,
         action="append",
@@ -349,7 +356,9 @@ def load_scene(
     pairs: bool | SelfCollisionPairs = not options.no_self_collision
     if own and pairs:
         pairs = robot.self_collision_pairs(ignore=own)
-    return RobotScene(robot, world, pose, tuple(pair for pair in given if pair not in own), pairs)
+    ignored = tuple(pair for pair in given if pair not in own)
+    scene = RobotScene(robot, world, pose, ignored, pairs)
+    return scene._replace(shapes="exact") if options.exact else scene
 
 
 def require_not_read(options: argparse.Namespace, name: str) -> None:

@@ -41,6 +41,7 @@ _DECIDING = (
     "state",
     "lock_joint",
     "shapes",
+    "exact",
     "no_self_collision",
     "ignore",
     "base_pose",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from warp_collision.labeling.path_row import (
 from warp_collision.labeling.robot_paths import JointPaths, Labels, PathChecks
 from warp_collision.labeling.sphere_paths import label_sphere_paths
 from warp_collision.labeling.world_cache import Pack, WorldCache, WorldKey
-from warp_collision.messages import known_names, one_line
+from warp_collision.messages import known_names, one_line, short_repr
 from warp_collision.robot import JointCurve, RobotSpheres
 
 # Every label, with what a row has that could not be labelled.
@@ -83,6 +83,8 @@ class PathLabeler:
         activation_distance: [m], of the cost.
         self_collision: whether the robot is checked with itself, or its pairs to check.
         ignore: pairs of a link and an obstacle that may touch, where a world has it.
+        shapes: of a robot, see `configuration_in_collision`; with "exact" `free` and all but the
+            costs and `waypoint_clearance` are by convex pieces where spheres touch.
         swept: of spheres, whether they are checked between waypoints, on straight lines.
         base_pose: (7,) of the robot's root link, for rows that have none.
         folder: what relative paths of world files start from.
@@ -126,6 +128,7 @@ class PathLabeler:
         activation_distance: float = 0.02,
         self_collision: Any = True,
         ignore: Sequence[tuple[str, str]] = (),
+        shapes: Literal["spheres", "exact"] = "spheres",
         swept: bool = True,
         base_pose: Any = None,
         folder: str | os.PathLike[str] = ".",
@@ -153,7 +156,9 @@ class PathLabeler:
             robot if isinstance(robot, Mapping) else {None: robot}
         )
         pairs = tuple((link, other) for link, other in ignore)
-        self._checks = PathChecks(tolerance, activation_distance, swept, self_collision, pairs)
+        self._checks = PathChecks(
+            tolerance, activation_distance, swept, self_collision, pairs, shapes
+        )
         self._base = None if base_pose is None else checked_pose(base_pose)
         self._worlds = worlds
         self._cache_options: dict[str, Any] = {
@@ -167,6 +172,12 @@ class PathLabeler:
         }
         self._threads = threads
         self._cache: WorldCache | None = None
+        if robot is None and shapes != "spheres":
+            got = short_repr(shapes)
+            raise ValueError(f"shapes must be 'spheres' for paths of spheres, got {got}")
+        for one in self._robots.values():
+            if isinstance(one, RobotSpheres):
+                one.layout.is_exact(shapes)
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the worlds that were loaded, which own device memory."""
@@ -237,6 +248,7 @@ class PathLabeler:
         robot = self._robots[name]
         if robot is not None and not isinstance(robot, RobotSpheres):
             robot = RobotSpheres(robot)
+            robot.layout.is_exact(self._checks.shapes)  # raises for others
             self._robots = {**self._robots, name: robot}
         return robot
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -47,6 +47,7 @@ class PathChecks(NamedTuple):
         swept: whether paths of spheres are checked between waypoints.
         self_collision: whether a robot is checked with itself, or the pairs to check.
         ignore: pairs of a link and an obstacle that may touch, where there is such an obstacle.
+        shapes: what of a link touches an obstacle, see `configuration_in_collision`.
     """
 
     tolerance: float
@@ -54,6 +55,7 @@ class PathChecks(NamedTuple):
     swept: bool
     self_collision: bool | SelfCollisionPairs
     ignore: tuple[tuple[str, str], ...]
+    shapes: Literal["spheres", "exact"] = "spheres"
 
 
 class JointPaths:
@@ -102,6 +104,7 @@ class JointPaths:
         self._ignore = [pair for pair in checks.ignore if pair[1] in world]
         self._options: dict[str, Any] = {
             "tolerance": checks.tolerance,
+            "shapes": checks.shapes,
             "self_collision": checks.self_collision,
             "ignore": self._ignore,
         }

@@ -163,6 +163,7 @@ def _report(problems: Problems, joints: Tensor, rows: Tensor | slice) -> Collisi
         joints,
         problems.world,
         margin=problems.margin,
+        shapes=problems.shapes,
         self_collision=problems.self_collision,
         **problems.world_of(rows),
     )

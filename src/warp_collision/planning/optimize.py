@@ -32,7 +32,6 @@ from warp_collision.robot import (
     SelfCollisionPairs,
     joint_path_clearance,
 )
-from warp_collision.robot.checks.joint_path import require_shapes
 from warp_collision.robot.checks.path_operands import require_robot_and_world
 from warp_collision.robot.model.base_pose import base_operand
 from warp_collision.summaries import summary
@@ -163,8 +162,8 @@ def optimize_paths(
             terms the shortest path is returned, where parts nearer than the preferred clearance
             count twice.
         shapes: see `configuration_in_collision`. With "exact" all proofs are of the shapes, those
-            of starts and goals too, and `has_preferred_clearance` is. Costs, and the clearances of
-            the result, stay those of spheres, which are smaller.
+            of starts and goals too, and the clearances of the result are. Costs stay those of
+            spheres.
         self_collision: whether self-collisions are checked, by the pairs of
             `RobotSpheres.self_collision_pairs`; or the pairs to check.
         ignore: allowed contacts, pairs of a link, or attached object, and an obstacle; see
@@ -225,7 +224,7 @@ def optimize_paths(
         raise ValueError(f"until must be 'first' or 'converged', got {until!r}")
     budget = Budget(max_iterations, max_seconds)
     require_robot_and_world(robot, world)
-    require_shapes(shapes, robot)
+    robot.layout.is_exact(shapes)  # raises for others
     if isinstance(terms, str) or not isinstance(terms, Iterable):
         raise TypeError(f"terms must be a sequence of callables, got {short_repr(terms)}")
     must_be_valid = on_invalid_endpoints == "raise"
@@ -301,6 +300,7 @@ def _measured(
             problems.robot,
             problems.world,
             tolerance=margin,
+            shapes=problems.shapes,
             self_collision=problems.changing_pairs,
             **problems.world_of(rows),
         )

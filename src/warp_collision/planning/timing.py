@@ -25,7 +25,6 @@ from warp_collision.robot import (
     joint_path_clearance,
     joint_path_in_collision,
 )
-from warp_collision.robot.checks.joint_path import require_shapes
 from warp_collision.robot.checks.path_operands import require_robot_and_world
 from warp_collision.robot.model.base_pose import base_operand
 from warp_collision.summaries import summary
@@ -142,7 +141,7 @@ def timed(
         >>> times, joints = found.curve.sample(1e-3)  # for a controller of 1 kHz
     """
     require_robot_and_world(robot, world)
-    require_shapes(shapes, robot)
+    robot.layout.is_exact(shapes)  # raises for others
     validate.require_number("margin", margin, positive=True)
     validate.require_int("max_iterations", max_iterations)
     if max_iterations < 0:
@@ -259,6 +258,7 @@ def _certified(
         problems.robot,
         problems.world,
         tolerance=problems.margin,
+        shapes=problems.shapes,
         self_collision=problems.changing_pairs,
         **problems.world_of(slice(None)),
     )

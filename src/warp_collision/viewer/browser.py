@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -61,6 +61,7 @@ class Viewer:
         base_pose: pose of the robot's root link.
         ignore: contacts that are wanted, see `configuration_in_collision`.
         self_collision: see `configuration_in_collision`.
+        shapes: see `configuration_in_collision`; costs and colours stay those of spheres.
         visual: whether the robot is drawn by its visual meshes, where it has some, at first.
         origins: of web pages that may connect beside the viewer's own, such as a proxy's,
             "https://hub.example". All others get status 403.
@@ -98,6 +99,7 @@ class Viewer:
         base_pose: PoseLike | None = None,
         ignore: Iterable[tuple[str, str]] = (),
         self_collision: bool | SelfCollisionPairs = True,
+        shapes: Literal["spheres", "exact"] = "spheres",
         visual: bool = False,
         origins: Iterable[str] = (),
     ):
@@ -131,7 +133,7 @@ class Viewer:
         self._world = WorldPanel(self, world)
         self._robot = self._paths = None
         if robot is not None:
-            scene = RobotScene(robot, world, base_pose, tuple(ignore), self_collision)
+            scene = RobotScene(robot, world, base_pose, tuple(ignore), self_collision, 0, shapes)
             self._robot = RobotPanel(self, scene, middle_of_limits(robot), visual=visual)
             self._paths = PathPanel(self, self._robot)
         self._seen = self._state()

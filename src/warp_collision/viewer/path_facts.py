@@ -201,7 +201,9 @@ def path_facts(scene: RobotScene, joints: Tensor, tolerance: float = TOLERANCE) 
         still = joint_path_in_collision(path, *checked, tolerance=tolerance, **moving) != blocked
         if not still.any():
             motion = joint_path_clearance(path, *checked, tolerance=tolerance, **moving)
-    of_cost = {name: value for name, value in options.items() if name != "self_collision"}
+    of_cost = {
+        name: value for name, value in options.items() if name not in ("self_collision", "shapes")
+    }
     cost = joint_path_cost(path, scene.robot, scene.world, **of_cost)[0]
     return PathFacts(
         scene,

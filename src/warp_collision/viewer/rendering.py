@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -74,6 +74,7 @@ def render(
     base_pose: PoseLike | None = None,
     ignore: Iterable[tuple[str, str]] = (),
     self_collision: bool | SelfCollisionPairs = True,
+    shapes: Literal["spheres", "exact"] = "spheres",
     env: int = 0,
     progress: Callable[[float], object] | None = None,
 ) -> np.ndarray:
@@ -105,6 +106,7 @@ def render(
         base_pose: pose of the robot's root link.
         ignore: contacts that are wanted, see `configuration_in_collision`.
         self_collision: see `configuration_in_collision`.
+        shapes: see `configuration_in_collision`; costs and colours stay those of spheres.
         env: which env of the world.
         progress: called now and then with the fraction that is done.
 
@@ -136,7 +138,7 @@ def render(
     found: list[PathFacts] = []
     meshes, stages = LinkMeshes({}, {}), [stage_world(scenery, theme)]
     if robot is not None:
-        scene = RobotScene(robot, world, base_pose, tuple(ignore), self_collision, env)
+        scene = RobotScene(robot, world, base_pose, tuple(ignore), self_collision, env, shapes)
         found = [path_facts(scene, joints) for joints in paths.values()]
         meshes = link_meshes(robot)
         stages = [stage_path(one, meshes, scenery, theme, with_spheres=spheres) for one in found]

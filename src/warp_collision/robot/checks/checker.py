@@ -16,7 +16,6 @@ from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
 from warp_collision.robot.checks.joint_path import (
     checked_rows,
     require_motion,
-    require_shapes,
     robot_tables,
 )
 from warp_collision.robot.checks.path_operands import (
@@ -95,7 +94,7 @@ class RobotChecker:
         self._tolerance = validate.scalar_operand(
             "tolerance", tolerance, world.device, positive=True
         )
-        self._is_exact = require_shapes(shapes, robot) == "exact"
+        self._is_exact = robot.layout.is_exact(shapes)
         self._self_collision, self._ignore = self_collision, as_pairs(ignore)
         self._n_joints = robot.n_joints
         like = torch.zeros((1, 1, robot.n_joints), device=world.device)

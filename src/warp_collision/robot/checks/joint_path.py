@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.messages import short_repr
 from warp_collision.poses import PoseLike
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
 from warp_collision.robot.checks.path_operands import (
@@ -17,6 +16,7 @@ from warp_collision.robot.checks.path_operands import (
     require_robot_and_world,
 )
 from warp_collision.robot.checks.path_operators import (
+    CLEARANCE_OF_SHAPES,
     CONFIGURATION_IN_COLLISION,
     JOINT_PATH_CLEARANCE,
     JOINT_PATH_IN_COLLISION,
@@ -85,7 +85,7 @@ def configuration_in_collision(
         [False, True]
     """
     require_robot_and_world(robot, world)
-    is_exact = require_shapes(shapes, robot) == "exact"
+    is_exact = robot.layout.is_exact(shapes)
     check = SHAPES_IN_COLLISION if is_exact else CONFIGURATION_IN_COLLISION
     robot.check_joints(joints)
     shape = joints.shape[:-1]
@@ -160,7 +160,7 @@ def joint_path_in_collision(
         joints, robot, world, self_collision, ignore, env_index, base, poses, degree
     )
     limit = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
-    is_exact = require_shapes(shapes, robot) == "exact"
+    is_exact = robot.layout.is_exact(shapes)
     check = SHAPES_IN_COLLISION_ON_PATH if is_exact else JOINT_PATH_IN_COLLISION
     return check.evaluate(operands, limit)
 
@@ -211,6 +211,7 @@ def joint_path_clearance(
     world: MeshWorld,
     *,
     tolerance: float | Tensor = 1e-3,
+    shapes: Literal["spheres", "exact"] = "spheres",
     self_collision: bool | SelfCollisionPairs = True,
     ignore: Contacts = (),
     env_index: Tensor | None = None,
@@ -233,6 +234,8 @@ def joint_path_clearance(
             7e-6 of the distance from the world's origin, and 1.2e-5 between spheres of the robot;
             at most 0.03 mm within 2 m. From 32,768 evaluations of a segment on, the tolerance
             doubles with each 2,048.
+        shapes: see `configuration_in_collision`. With "exact" the clearance of a link from an
+            obstacle is the distance of its convex pieces where these are farther than its spheres.
         self_collision: see `configuration_in_collision`.
         ignore: see `configuration_in_collision`.
         env_index: (batch,) int32, the env of each batch row; env 0 for all if None.
@@ -263,6 +266,7 @@ def joint_path_clearance(
         ('panda_link5', 1.0)
     """
     require_robot_and_world(robot, world)
+    is_exact = robot.layout.is_exact(shapes)
     width = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
     pairs = robot.default_pairs if self_collision is True else self_collision
     if isinstance(pairs, SelfCollisionPairs):
@@ -270,7 +274,8 @@ def joint_path_clearance(
     joints, env_index, degree = _checked_paths(joints, robot, world, env_index)
     base = root_frames(base_pose, joints, 1)
     operands = path_operands(joints, robot, world, pairs, ignore, env_index, base, poses, degree)
-    bounds, nearest = JOINT_PATH_CLEARANCE.evaluate(operands, width)
+    check = CLEARANCE_OF_SHAPES if is_exact else JOINT_PATH_CLEARANCE
+    bounds, nearest = check.evaluate(operands, width)
     of_both = zip(bounds.unbind(-2), nearest.unbind(-2), strict=True)
     world_columns, own_columns = (
         tuple(column for part in parts for column in part.unbind(-1)) for parts in of_both
@@ -344,18 +349,6 @@ def checked_rows(
     if env_index is not None:
         env_index = validate.env_operand(env_index, joints.shape[0], world.n_envs, world.device)
     return joints, env_index
-
-
-def require_shapes(shapes: object, robot: RobotSpheres) -> object:
-    """Requires "spheres", or "exact" and a robot whose links have convex pieces."""
-    if shapes not in ("spheres", "exact"):
-        raise ValueError(f"shapes must be 'spheres' or 'exact', got {short_repr(shapes)}")
-    if shapes == "exact" and not any(body.pieces for body in robot.layout.bodies.values()):
-        raise ValueError(
-            "shapes must be 'spheres' for a robot that was given as spheres, got 'exact': convex "
-            "pieces of links come from its URDF, where RobotSpheres fits the spheres"
-        )
-    return shapes
 
 
 def require_motion(joints: Tensor) -> None:

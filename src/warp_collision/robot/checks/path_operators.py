@@ -17,13 +17,14 @@ from torch import Tensor
 
 from warp_collision.devices import CPU
 from warp_collision.kernels import joint_path_hit as kernels
-from warp_collision.kernels import path_clearance as clearance_kernels
 from warp_collision.kernels.lanes.configurations import (
     CONFIGURATIONS,
     configurations_hit,
     scratch_bytes,
 )
 from warp_collision.kernels.lanes.paths import SEGMENTS, scratch_of_paths, segments_hit
+from warp_collision.kernels.path_clearance import joint_path_clearance
+from warp_collision.kernels.shape_clearance import shape_clearance
 from warp_collision.kernels.shape_hit import segment_shape_hit, shape_hit
 from warp_collision.launching.launch import RepeatedLaunch, launch
 from warp_collision.queries.dispatch import is_plain
@@ -265,30 +266,40 @@ class RepeatedCheck:
         return hit
 
 
-def run_clearance(operands: PathOperands, tolerance: Tensor) -> tuple[Tensor, Tensor]:
+def run_clearance(
+    operands: PathOperands, tolerance: Tensor, *, of_shapes: bool = False
+) -> tuple[Tensor, Tensor]:
     """Intervals and indices of `JointPathClearance`, see `_allocate_clearance`."""
+    kernel = shape_clearance if of_shapes else joint_path_clearance
     rest, movers = split(operands)
-    found = _clearances(rest, tolerance)
+    found = _clearances(kernel, rest, tolerance)
     if movers is None:
         return found
     if found[0].device == CPU:  # elsewhere a choice of segments would be a wait
-        bounds, nearest = _by_the_nearest(movers, movers.lower_bounds(rest), found[0], tolerance)
+        least = movers.lower_bounds(rest)
+        bounds, nearest = _by_the_nearest(kernel, movers, least, found[0], tolerance)
     else:
         bounds, nearest = (
             part[:, :, 0].unflatten(0, (-1, len(movers.slots)))
-            for part in _clearances(movers.operands, tolerance)
+            for part in _clearances(kernel, movers.operands, tolerance)
         )
     # An env of a mover has one obstacle.
     nearest[..., 1] = torch.where(nearest[..., 1] < 0, -1, movers.slots[:, None])
     return _with_smaller(found, _smallest(bounds, nearest))
 
 
+def run_clearance_of_shapes(operands: PathOperands, tolerance: Tensor) -> tuple[Tensor, Tensor]:
+    """`run_clearance` by shapes."""
+    return run_clearance(operands, tolerance, of_shapes=True)
+
+
 def _by_the_nearest(
-    movers: Movers, least: Tensor, resting: Tensor, tolerance: Tensor
+    kernel: Any, movers: Movers, least: Tensor, resting: Tensor, tolerance: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Clearances (batch, n, horizon - 1, ...) to moving obstacles, up to the tolerance where least.
 
     Args:
+        kernel: of clearances.
         movers: the obstacles.
         least: lower bounds (batch, n, horizon - 1) of these clearances [m].
         resting: bounds of those to obstacles at rest.
@@ -300,7 +311,7 @@ def _by_the_nearest(
 
     def look(which: Tensor, width: Tensor) -> None:
         for part, found in zip(
-            (bounds, nearest), _clearances(movers.chosen(which), width), strict=True
+            (bounds, nearest), _clearances(kernel, movers.chosen(which), width), strict=True
         ):
             part[which] = found[:, 0, 0]
 
@@ -318,13 +329,13 @@ def _by_the_nearest(
     return bounds, nearest
 
 
-def _clearances(operands: PathOperands, tolerance: Tensor) -> tuple[Tensor, Tensor]:
+def _clearances(kernel: Any, operands: PathOperands, tolerance: Tensor) -> tuple[Tensor, Tensor]:
     """`run_clearance` among obstacles at rest."""
     joints, segments = operands.joints, operands.segments
     scratch = operands.scratch(segments, STATE)
     outputs = _allocate_clearance(joints, operands.degree)
     launch(
-        clearance_kernels.joint_path_clearance,
+        kernel,
         segments,
         *(joints, operands.env_index, operands.scene.completed(), operands.robot, operands.base),
         *(*operands.pairs, tolerance, *scratch, *outputs),
@@ -461,4 +472,11 @@ SHAPES_IN_COLLISION_ON_PATH = RobotCheck(
 )
 JOINT_PATH_CLEARANCE = RobotCheck(
     "joint_path_clearance", run_clearance, _allocate_clearance, ("Tensor tolerance",), n_outputs=2
+)
+CLEARANCE_OF_SHAPES = RobotCheck(
+    "joint_path_clearance_of_shapes",
+    run_clearance_of_shapes,
+    _allocate_clearance,
+    ("Tensor tolerance",),
+    n_outputs=2,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ class RobotScene(NamedTuple):
         ignore: pairs of a link and an obstacle that may touch.
         self_collision: whether the robot is checked with itself, or the pairs to check.
         env: which env of the world.
+        shapes: what of a link touches an obstacle, see `configuration_in_collision`.
     """
 
     robot: RobotSpheres
@@ -35,11 +36,13 @@ class RobotScene(NamedTuple):
     ignore: tuple[tuple[str, str], ...] = ()
     self_collision: bool | SelfCollisionPairs = True
     env: int = 0
+    shapes: Literal["spheres", "exact"] = "spheres"
 
     @property
     def placed(self) -> dict[str, Any]:
         """Arguments of the checks of the robot in env 0, by name."""
         return {
+            "shapes": self.shapes,
             "ignore": self.ignore,
             "base_pose": self.base_pose,
             "self_collision": self.self_collision,

@@ -22,6 +22,7 @@ from warp_collision.robot.model.sphere_contacts import (
     Contact,
     contacts_with_itself,
     contacts_with_world,
+    gaps_from_obstacles,
     shape_gaps,
 )
 from warp_collision.robot.model.sphere_layout import SphereLayout, only_where
@@ -152,6 +153,7 @@ class ReportedScene(NamedTuple):
         allowed: contacts.
         limits: (n_joints, 2) of the joints; None if spheres are given.
         base_pose: of the root.
+        by_pieces: whether convex pieces decide against obstacles where spheres touch them.
     """
 
     layout: SphereLayout
@@ -160,12 +162,13 @@ class ReportedScene(NamedTuple):
     allowed: Contacts
     limits: Tensor | None
     base_pose: PoseLike | None
+    by_pieces: bool = False
 
     def report(
         self, spheres: Tensor, joints: Tensor | None, env_index: Tensor | None, margin: float
     ) -> CollisionReport:
         """See `RobotSpheres.report`; the joints are those of the spheres, if they are known."""
-        layout, world, pairs, allowed, _, _ = self
+        layout, world, pairs, allowed, *_ = self
         require_world(world)
         validate.require_number("margin", margin)
         bodies = layout.sphere_links
@@ -239,6 +242,34 @@ class ReportedScene(NamedTuple):
             key = (batch, waypoint, body, contact.obstacle, contact.with_itself)
             if contact.worse_than(worst.get(key)):
                 worst[key] = contact
+        if self.by_pieces and joints is not None:
+            return self._apart_by_pieces(worst, env_index, margin, joints)
+        return worst
+
+    def _apart_by_pieces(
+        self, worst: dict[_Key, Contact], env_index: Tensor | None, margin: float, joints: Tensor
+    ) -> dict[_Key, Contact]:
+        """The contacts, those with obstacles as convex pieces have them; see `_worst`."""
+        keys = [key for key in worst if not key[4]]
+        horizon, bodies = joints.shape[1], [*dict.fromkeys(self.layout.sphere_links)]
+        envs = [0] * len(joints) if env_index is None else env_index.tolist()
+        names = {env: self.world.names(env) for env in {envs[key[0]] for key in keys}}
+        asked = [
+            (
+                batch * horizon + waypoint,
+                bodies.index(link),
+                envs[batch],
+                names[envs[batch]].index(other),
+            )
+            for batch, waypoint, link, other, _ in keys
+        ]
+        gaps = gaps_from_obstacles(joints, self.layout, self.world, self.base_pose, asked, margin)
+        for key, gap in zip(keys, gaps.tolist(), strict=True):
+            depth = worst[key].depth
+            if not depth <= -gap:  # NaN stays
+                worst[key] = worst[key]._replace(depth=depth if np.isnan(depth) else -gap)
+            if gap >= margin and not np.isnan(depth):
+                del worst[key]
         return worst
 
     def _at_all_values(

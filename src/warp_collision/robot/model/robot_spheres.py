@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -454,6 +454,7 @@ class RobotSpheres(LinkSpheres):
         world: MeshWorld,
         *,
         margin: float = 0.0,
+        shapes: Literal["spheres", "exact"] = "spheres",
         self_collision: bool | SelfCollisionPairs = True,
         ignore: Iterable[tuple[str, str]] = (),
         env_index: Tensor | None = None,
@@ -467,6 +468,8 @@ class RobotSpheres(LinkSpheres):
                 ends of its pieces.
             world: the obstacles.
             margin: clearance [m] below which a pair is listed; not links that are always as near.
+            shapes: see `configuration_in_collision`. "exact", for joints alone: depths are those of
+                spheres where convex pieces touch, and minus the pieces' distance elsewhere.
             self_collision: see `configuration_in_collision`.
             ignore: allowed contacts, pairs of a link, or attached object, and an obstacle.
             env_index: (batch,) int32, the env of each row; env 0 for all if None.
@@ -494,13 +497,16 @@ class RobotSpheres(LinkSpheres):
         if isinstance(configurations, JointCurve):
             configurations = configurations.knots(world.device)
         spheres, joints = configurations, None
+        is_exact = self.layout.is_exact(shapes)
         if isinstance(spheres, Tensor) and spheres.ndim == 3:
             spheres, joints = self(spheres, base_pose, env_index), spheres
         elif base_pose is not None:
             raise ValueError("base_pose must be None for spheres, which are in the world")
+        elif is_exact:
+            raise ValueError("shapes must be 'spheres' for spheres, got 'exact': give joint values")
         pairs = self.default_pairs if self_collision is True else self_collision or None
         limits = None if joints is None else self.joint_limits
-        scene = ReportedScene(self.layout, world, pairs, ignore, limits, base_pose)
+        scene = ReportedScene(self.layout, world, pairs, ignore, limits, base_pose, is_exact)
         report = scene.report(spheres, joints, env_index, margin)
         report = report._replace(links_without_spheres=self.links_without_spheres)
         return report.with_limits(joints, self.joint_limits, self.joint_names)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from warp_collision.kernels.obstacle_gaps import obstacle_gaps
 from warp_collision.kernels.piece_gaps import piece_gaps
 from warp_collision.kernels.precision import NEGLIGIBLE, ROUND_OFF
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.poses import PoseLike
 from warp_collision.queries.evaluate import scene_of
 from warp_collision.queries.sphere_queries import SCENE_DISTANCE
+from warp_collision.robot.model.base_pose import ROOT, root_frames
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs, ranges_of_links
 from warp_collision.robot.model.sphere_layout import FRAME_POSE, SphereLayout
 from warp_collision.world import MeshWorld
@@ -163,6 +167,40 @@ def shape_gaps(
     limit = torch.full((1,), margin, device=device)
     operands = values, robot, body_pairs, limit, frame_poses, gaps
     launch(piece_gaps, values.shape[:1], *operands, device=device, items=64 * gaps.numel())
+    return gaps
+
+
+def gaps_from_obstacles(
+    joints: Tensor,
+    layout: SphereLayout,
+    world: MeshWorld,
+    base_pose: PoseLike | None,
+    asked: Sequence[tuple[int, int, int, int]],
+    margin: float,
+) -> Tensor:
+    """Clearance (n,) float32 [m] of bodies from obstacles by their convex pieces; see `shape_gaps`.
+
+    Args:
+        joints: (batch, horizon, n_joints).
+        layout: the bodies.
+        world: the obstacles.
+        base_pose: of the root, for the first axes of the joints.
+        asked: n times the row of the joints, the body, the env and the obstacle in it.
+        margin: [m].
+    """
+    device = world.device
+    values = joints.detach().to(device, torch.float32).flatten(0, 1).contiguous()
+    roots = root_frames(base_pose, joints)
+    if roots is not None and roots.shape[:2].numel() > 1:
+        roots = roots.reshape(*roots.shape[:2], ROOT).expand(*joints.shape[:2], ROOT)
+        roots = roots.reshape(-1, 1, ROOT).contiguous()
+    robot, scene = layout.tables(device), scene_of(world)
+    rows = torch.tensor(asked, dtype=torch.int32, device=device).reshape(-1, 4)
+    gaps = values.new_empty(len(rows))
+    frame_poses = values.new_empty((len(rows), len(robot.frames), FRAME_POSE))
+    limit = torch.full((1,), margin, device=device)
+    operands = rows, values, scene.completed(), robot, roots, limit, frame_poses, gaps
+    launch(obstacle_gaps, rows.shape[:1], *operands, device=device, items=256 * len(rows))
     return gaps
 
 

@@ -19,6 +19,7 @@ from warp_collision.kernels.robot_motion import RobotBody
 from warp_collision.kernels.robot_pairs import BodyPair
 from warp_collision.launching.graph_memory import keep_for_graphs
 from warp_collision.launching.recorded_launch import new_token
+from warp_collision.messages import short_repr
 from warp_collision.queries import dispatch
 from warp_collision.queries.constants import Constant
 from warp_collision.robot.fitting.sphere_arrays import moved
@@ -224,6 +225,17 @@ class SphereLayout:
                 "self_collision must be pairs of this robot with what is attached to it, got "
                 "another one's"
             )
+
+    def is_exact(self, shapes: object) -> bool:
+        """Whether convex pieces are asked for: "exact", not "spheres"; bodies must have some."""
+        if shapes not in ("spheres", "exact"):
+            raise ValueError(f"shapes must be 'spheres' or 'exact', got {short_repr(shapes)}")
+        if shapes == "exact" and not any(body.pieces for body in self.bodies.values()):
+            raise ValueError(
+                "shapes must be 'spheres' for a robot that was given as spheres, got 'exact': "
+                "convex pieces of links come from its URDF, where RobotSpheres fits the spheres"
+            )
+        return shapes == "exact"
 
     def tables(self, device: torch.device) -> RobotTables:
         """Tables for the kernels of joint paths."""
