@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import torch
 import trimesh
 import warp as wp
 
+from arms import arm_in
 from robots import PANDA
 from warp_collision import (
     CollisionCost,
@@ -76,24 +79,37 @@ class Operands:
         self.robot.attach("tool", "panda_hand", [[0.0, 0.0, 0.12, 0.03]], envs=[1])
         self.plain_robot = RobotSpheres(PANDA)
         self.pairs = self.plain_robot.self_collision_pairs()
-        lower, upper = self.robot.joint_limits.unbind(-1)
-        steps = torch.linspace(0.45, 0.55, 4)[:, None] + torch.tensor([0.0, 0.05])[:, None, None]
-        self.joints = (lower + steps * (upper - lower)).to(device)
+        self.joints = self.joints_of(self.robot)
         self.limits = self.robot.joint_limits.to(device)
         self.base = torch.tensor(BASE, device=device)
         self.bases = torch.stack((self.base, self.base.roll(0)))
         self.probabilities = torch.full((4, 3), 1.0 / 3.0, device=device)
+
+    def joints_of(self, robot: RobotSpheres) -> Tensor:
+        """Two paths (2, 4, n_joints) in the middle of limits."""
+        lower, upper = robot.joint_limits.unbind(-1)
+        steps = torch.linspace(0.45, 0.55, 4)[:, None] + torch.tensor([0.0, 0.05])[:, None, None]
+        return (lower + steps * (upper - lower)).to(self.device)
 
     @cached_property
     def robot_spheres(self) -> Tensor:
         """Spheres (2, 4, n_spheres, 4) of the robot that carries nothing."""
         return self.plain_robot.spheres(self.joints).detach()
 
+    def curve_of(self, robot: RobotSpheres) -> JointCurve:
+        """Cubic curves through the joint values."""
+        joints = self.joints_of(robot)
+        return JointCurve.from_hermite(range(joints.shape[1]), joints, torch.zeros_like(joints))
+
     @cached_property
     def curve(self) -> JointCurve:
-        """Cubic curves through the joint values."""
-        rest = torch.zeros_like(self.joints)
-        return JointCurve.from_hermite(range(self.joints.shape[1]), self.joints, rest)
+        """Of the robot that carries something."""
+        return self.curve_of(self.robot)
+
+    @cached_property
+    def arm(self) -> RobotSpheres:
+        """A robot whose links have convex pieces."""
+        return arm_in(Path(tempfile.mkdtemp()))
 
     @cached_property
     def checker(self) -> RobotChecker:
@@ -264,6 +280,17 @@ def planner_iteration(o: Operands) -> Callable[[], list[Tensor]]:
     return call
 
 
+def by_shapes(call: Callable[..., Any], o: Operands) -> Callable[[], Any]:
+    """A check of the arm by the shapes of its links."""
+    joints = o.joints_of(o.arm)
+
+    def check() -> Any:
+        found = call(joints, o.arm, o.world, shapes="exact")
+        return found if isinstance(found, Tensor) else [*found]
+
+    return check
+
+
 def guard_step(o: Operands) -> Callable[[], list[Tensor]]:
     """A step that begins anew each time: robots that move are elsewhere after it."""
     rows = o.joints[:, 0].double()
@@ -354,6 +381,16 @@ def calls_of_robots() -> dict[str, Maker]:
         ),
         "joint_path_clearance, poses of waypoints": lambda o: (
             lambda: [*joint_path_clearance(o.joints, o.robot, o.world, poses=o.moving)]
+        ),
+        **{
+            f"{call.__name__}, shapes": partial(by_shapes, call)
+            for call in (configuration, path, joint_path_clearance)
+        },
+        "joint_path_in_collision, shapes, JointCurve": lambda o: partial(
+            path, o.curve_of(o.arm), o.arm, o.world, shapes="exact"
+        ),
+        "RobotChecker.path_in_collision, shapes": lambda o: partial(
+            RobotChecker(o.arm, o.world, shapes="exact").path_in_collision, o.joints_of(o.arm)
         ),
         "link_distances": lambda o: lambda: [*link_distances(o.joints, o.robot, o.world)[:-1]],
         "link_distances, self_collision + gradient": lambda o: with_gradient(
