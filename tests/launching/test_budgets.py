@@ -14,6 +14,7 @@ import budgets
 import public_calls
 import simulated_cuda
 import warp_collision
+from problem_sample import PROBLEMS, QUICK
 from warp_collision import planning, robot, warp_primitives
 
 Tensor = torch.Tensor
@@ -91,11 +92,21 @@ def test_calls_take_what_they_took(name: str, gpu: torch.device, cuda: Any) -> N
     assert found == kept["budgets"][name], "python tests/support/budgets.py keeps new figures"
 
 
-@pytest.mark.parametrize("until", ["first", pytest.param("converged", marks=pytest.mark.slow)])
-def test_planning_problems_share_launches(until: str, gpu: torch.device, cuda: Any) -> None:
+@pytest.mark.parametrize(
+    ("until", "names"),
+    [
+        ("first", QUICK),
+        pytest.param("first", tuple(PROBLEMS), id="first of seven sets", marks=pytest.mark.slow),
+        pytest.param("converged", tuple(PROBLEMS), id="seven sets", marks=pytest.mark.slow),
+    ],
+)
+def test_planning_problems_share_launches(
+    until: str, names: tuple[str, ...], gpu: torch.device, cuda: Any
+) -> None:
+    """Of one kind or of seven, which are not solved in the same rounds."""
     if gpu.type != simulated_cuda.NAME:
         pytest.skip("counts are those of the simulated GPU")
-    found = budgets.plan_counted(until, gpu, cuda)
+    found = budgets.plan_counted(until, names, gpu, cuda)
     most = budgets.read_kept()[budgets.PLANS][until]
     assert all(found[what] <= most[what] for what in most), found
 

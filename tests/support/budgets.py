@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import torch
 
 import public_calls
 import simulated_cuda
-from problem_sample import QUICK, ends_of, world_of
+from problem_sample import ends_of, world_of
 from warp_collision.examples import load_panda
 from warp_collision.planning import optimize_paths
 
@@ -63,11 +64,13 @@ def counted(name: str, operands: public_calls.Operands, cuda: Any) -> Budget:
     )
 
 
-def plan_counted(until: Any, device: torch.device, cuda: Any) -> dict[str, int]:
-    """What planning takes of 64 problems of four kinds, after a call that warms it up."""
-    world, robot = world_of(*QUICK, device=device), load_panda()
-    rows = torch.arange(64) % len(QUICK)
-    start, goal = (ends[rows].to(device) for ends in ends_of(*QUICK))
+def plan_counted(
+    until: Any, names: Sequence[str], device: torch.device, cuda: Any
+) -> dict[str, int]:
+    """What planning takes of 64 problems of some names, after a call that warms it up."""
+    world, robot = world_of(*names, device=device), load_panda()
+    rows = torch.arange(64) % len(names)
+    start, goal = (ends[rows].to(device) for ends in ends_of(*names))
     index = rows.int().to(device)
     before: dict[str, int] = {}
     for mode, n in (("first", 2), (until, len(rows))):

@@ -38,7 +38,7 @@ class _Sizes(NamedTuple):
 
 
 _LEAST_SAMPLES = 16
-_ON_CPU, _ON_GPU = _Sizes(16, 16, 128, 2048, 1), _Sizes(128, 128, 512, 8192, 4)
+_ON_CPU, _ON_GPU = _Sizes(16, 16, 128, 2048, 1), _Sizes(128, 128, 1024, 8192, 4)
 # Between looks at the trees on a GPU they grow by a part of what they have grown, ...
 _GROWTH = 4
 _MOST_ROOM = 1 << 22  # ... as far as there are no more new nodes than this.

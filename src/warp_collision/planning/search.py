@@ -34,7 +34,7 @@ _NODES = 20  # per path and round of shortcuts
 # Rounds of shortcuts of paths of trees, and of how many of the shortest of a problem.
 _SEED_PHASES = ((2, None), (2, 2))
 _ROUNDS = 3  # of shortcuts after a descent
-_PASSES = 4  # at most
+_PASSES = 3  # at most
 _GAIN = 0.03  # of the cost, without which there is no other pass
 _ITERATIONS = 16  # of a descent
 _ITERATIONS_BY_COST = 150  # if the caller has terms, which no shortcut sees
