@@ -142,7 +142,6 @@ def test_every_call_in_a_graph(gpu: torch.device, cuda: Any) -> None:
         assert_close(name, as_numbers(results), expected)
     for edited in (operands.robot, operands.plain_robot):
         edited.attach("can", "panda_hand", [[0.0, 0.0, 0.2, 0.04]])
-    operands.world.grow(n_envs=3, max_obstacles=6)
     gc.collect()
     rubbish = [torch.full((1 << 12,), 7.0, device=gpu) for _ in range(64)]
     for name, (graph, results, expected) in captured.items():
