@@ -22,6 +22,7 @@ BENCHMARKS = {
     "plan": "planning problems, solved and judged",
     "motors": "what becomes of proven paths before motors move them, judged",
     "sensed-plan": "planning problems among what cameras see, judged",
+    "cameras": "what spoiled depth images show of a known scene, judged",
     "robots": "robots of other packages: their spheres against their meshes",
     "registers": "what kernels take of an sm_90 GPU, without one",
     "instructions": "what kernels execute per sphere on a GPU, counted without one",

@@ -11,7 +11,7 @@ Nearest and farthest depths of windows come from tables: level k has at each pix
 
 import warp as wp
 
-from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.compiling import OPTIONS, compiled_once
 from warp_collision.kernels.mesh_record import ROUNDING, cell_around, distance_to_box
 
 wp.set_module_options(OPTIONS)
@@ -21,6 +21,7 @@ FREE = wp.constant(1)
 OCCUPIED = wp.constant(2)
 BLOCK = wp.constant(8)  # voxels along an edge of a block
 ALL_PARTS = wp.constant(255)  # eight bits
+HALF_DIAGONAL = wp.constant(0.8660255)  # of a cube of edge 1, rounded up
 # A solid with a straight edge that reaches into a voxel fills the whole square of a pixel whose
 # center is at most this far from there, right and down: half a pixel more than its own ray needs.
 BESIDE = wp.constant(1.5)
@@ -28,18 +29,24 @@ BESIDE = wp.constant(1.5)
 
 @wp.struct
 class View:
-    """A pinhole camera, z forward and y down, and the tables of its depths."""
+    """A pinhole camera, z forward and y down, or a scanner, z up; and the tables of its depths.
+
+    Depths of a scanner are distances. Its columns are angles around z, its rows those below the
+    horizon; all columns are there twice, so that a window may begin at each.
+    """
 
     rotation: wp.mat33  # of the map in the camera
     place: wp.vec3  # of the map's origin in the camera [m]
     eye: wp.vec3  # of the camera in the map [m]
-    focal: wp.vec2  # pixels
+    focal: wp.vec2  # pixels; of a scanner pixels in a radian
     middle: wp.vec2  # of the image, where the center of the first pixel is 0, 0
     width: int
     height: int
     extent: wp.vec3  # half edges of the box in the camera's axes around a cube of edge 1
     levels: int  # of the tables; the first is the image
     is_strict: int  # 1: one image sees through a whole voxel, and hits stay
+    steepest: float  # tangent up to which a scanner's rows are straight; 0 of a camera
+    beside: float  # pixels around a voxel that have to see through it, too
 
 
 @wp.struct
@@ -57,6 +64,17 @@ class Seen:
 
     is_through: bool  # all of it was seen through
     is_hidden: bool  # no part of it was seen through
+
+
+@wp.struct
+class Outline:
+    """Where the image of a cube ends at most, and at which depths it is."""
+
+    low: wp.vec2  # column and row, of any size
+    high: wp.vec2
+    near: float  # [m]
+    far: float
+    is_open: bool  # it has no end: the cube is beside the camera, or above a scanner
 
 
 @wp.struct
@@ -109,6 +127,42 @@ def depths_in(
 
 
 @wp.func
+def outline_before(camera: View, at: wp.vec3, half: wp.vec3) -> Outline:
+    """Of a box in the axes of a camera."""
+    outline = Outline()
+    outline.near = at[2] - half[2]
+    outline.far = at[2] + half[2]
+    outline.is_open = at[2] <= 1.01 * half[2]
+    if not outline.is_open:
+        scale = wp.vec2(1.0 / outline.near, 1.0 / outline.far)
+        for axis in range(2):
+            focal = camera.focal[axis]
+            middle = camera.middle[axis]
+            outline.low[axis] = middle - end_of_window(focal, half[axis] - at[axis], scale)
+            outline.high[axis] = middle + end_of_window(focal, half[axis] + at[axis], scale)
+    return outline
+
+
+@compiled_once
+def outline_around(camera: View, at: wp.vec3, radius: float) -> Outline:
+    """Of a ball in the axes of a scanner."""
+    outline = Outline()
+    away = wp.length(at)
+    across = wp.sqrt(at[0] * at[0] + at[1] * at[1])
+    outline.near = away - radius
+    outline.far = away + radius
+    outline.is_open = across <= 1.01 * radius or radius + wp.abs(at[2]) > camera.steepest * (
+        across - radius
+    )
+    if not outline.is_open:
+        angle = wp.vec2(wp.atan2(at[1], at[0]), -wp.atan2(at[2], across))
+        reach = wp.vec2(wp.asin(radius / across), wp.asin(radius / away))
+        outline.low = camera.middle + wp.cw_mul(camera.focal, angle - reach)
+        outline.high = camera.middle + wp.cw_mul(camera.focal, angle + reach)
+    return outline
+
+
+@wp.func
 def look_at(
     camera: View,
     windows: wp.array[wp.vec2],
@@ -118,23 +172,21 @@ def look_at(
     """What an image says of a cube in the frame of the map."""
     seen = Seen()
     at = camera.rotation * center + camera.place
-    half = edge * camera.extent
-    if at[2] <= 1.01 * half[2]:
-        # Beside the camera, where no window has an end; a cube behind it is hidden.
-        seen.is_hidden = at[2] <= -half[2]
+    outline = Outline()
+    if camera.steepest > 0.0:
+        outline = outline_around(camera, at, HALF_DIAGONAL * edge)
+    else:
+        outline = outline_before(camera, at, edge * camera.extent)
+    if outline.is_open:  # what is behind a camera is hidden
+        seen.is_hidden = outline.far <= 0.0
         return seen
-    scale = wp.vec2(1.0 / (at[2] - half[2]), 1.0 / (at[2] + half[2]))
-    left = camera.middle[0] - end_of_window(camera.focal[0], half[0] - at[0], scale)
-    right = camera.middle[0] + end_of_window(camera.focal[0], half[0] + at[0], scale)
-    top = camera.middle[1] - end_of_window(camera.focal[1], half[1] - at[1], scale)
-    bottom = camera.middle[1] + end_of_window(camera.focal[1], half[1] + at[1], scale)
+    # The first and the last pixel are there, and what they are the edges of.
+    left = wp.ceil(outline.low[0] - camera.beside)
+    right = wp.floor(outline.high[0] + camera.beside)
+    top = wp.ceil(outline.low[1] - camera.beside)
+    bottom = wp.floor(outline.high[1] + camera.beside)
     width = float(camera.width)
     height = float(camera.height)
-    # The first and the last pixel are there, and what they are the edges of.
-    left = wp.ceil(left - BESIDE)
-    right = wp.floor(right + BESIDE)
-    top = wp.ceil(top - BESIDE)
-    bottom = wp.floor(bottom + BESIDE)
     if right < 0.0 or bottom < 0.0 or left >= width or top >= height:
         seen.is_hidden = True
         return seen
@@ -145,8 +197,8 @@ def look_at(
     window.x1 = int(wp.min(right, width - 1.0))
     window.y1 = int(wp.min(bottom, height - 1.0))
     depths = depths_in(camera, windows, window)
-    seen.is_through = is_whole and at[2] + half[2] < depths[0]
-    seen.is_hidden = at[2] - half[2] > depths[1]
+    seen.is_through = is_whole and outline.far < depths[0]
+    seen.is_hidden = outline.near > depths[1]
     return seen
 
 

@@ -19,10 +19,14 @@ class Setting(NamedTuple):
         spoil: from depths (height, 3, width, 3) of nine rays in each pixel, its focal length and a
             generator to the image (height, width), NaN where there is no return.
         options: of `DepthOptions`, which say of the noise what is true.
+        assumes: what has to be true for it, in words.
+        least: how much of what ideal images show, these must show.
     """
 
     spoil: Callable[[Array, float, np.random.Generator], Array]
     options: dict[str, Any]
+    assumes: str
+    least: float = 0.8
 
 
 def middle(fine: Array, focal: float = 0.0, rng: Any = None) -> Array:
@@ -88,20 +92,62 @@ def everything(fine: Array, focal: float, rng: np.random.Generator) -> Array:
     return depth
 
 
+def uniform(a: float, b: float, c: float) -> Callable[..., Array]:
+    """Noise of up to a + b z + c z^2 at a depth of z [m]."""
+
+    def spoil(fine: Array, focal: float, rng: np.random.Generator) -> Array:
+        depth = middle(fine)
+        return depth + rng.uniform(-1.0, 1.0, depth.shape) * (a + depth * (b + depth * c))
+
+    return spoil
+
+
+def no_edges(fine: Array, focal: float, rng: Any = None) -> Array:
+    """Pixels without a return where their rays see depths that differ by a twentieth."""
+    depth = middle(fine)
+    depth[fine.max(axis=(1, 3)) > 1.05 * fine.min(axis=(1, 3))] = np.nan
+    return depth
+
+
+def no_slant(fine: Array, focal: float, rng: Any = None) -> Array:
+    """Pixels without a return where a surface is seen at more than about 75 degrees."""
+    depth = middle(fine)
+    steps = np.maximum(np.ptp(fine[:, :, :, 1], axis=1), np.ptp(fine[:, 1], axis=2))
+    depth[steps > 2.0 / 3.0 * np.tan(np.radians(75.0)) * depth / focal] = np.nan
+    return depth
+
+
+def mixed_and_dropouts(fine: Array, focal: float, rng: np.random.Generator) -> Array:
+    """Both."""
+    depth = mixed(fine)
+    depth[rng.random(depth.shape) < 0.02] = np.nan
+    return depth
+
+
 _EXACT = {"noise": 0.0, "noise_per_metre": 0.0}
+_HOLES = "holes of up to 8 pixels hide nothing nearer than what is around them"
+_TWO = "obstacles are two pixels wide"
+_DISPARITY = "disparities are right up to three standard deviations"
+_NOISE = "depths are right up to the noise"
+_STEREO = {"baseline": BASELINE, **_EXACT}
 SETTINGS = {
-    "ideal": Setting(middle, _EXACT),
-    "0.1 % dropouts": Setting(dropouts(0.001), _EXACT),
-    "0.5 % dropouts": Setting(dropouts(0.005), _EXACT),
-    "2 % dropouts": Setting(dropouts(0.02), _EXACT),
-    "mixed edges": Setting(mixed, _EXACT),
-    "stereo, 0.08 px": Setting(
-        stereo(0.08), _EXACT | {"disparity_noise": 0.24, "baseline": BASELINE}
+    "ideal": Setting(middle, _EXACT, "obstacles are one pixel wide"),
+    "0.1 % dropouts": Setting(dropouts(0.001), _EXACT, _HOLES),
+    "0.5 % dropouts": Setting(dropouts(0.005), _EXACT, _HOLES),
+    "2 % dropouts": Setting(dropouts(0.02), _EXACT, _HOLES),
+    "mixed edges": Setting(mixed, _EXACT, _TWO),
+    "mixed edges, 2 % dropouts": Setting(mixed_and_dropouts, _EXACT, f"{_TWO}; {_HOLES}"),
+    "stereo, 0.08 px": Setting(stereo(0.08), {"disparity_noise": 0.24, **_STEREO}, _DISPARITY),
+    "stereo, 0.3 px": Setting(stereo(0.3), {"disparity_noise": 0.9, **_STEREO}, _DISPARITY, 0.0),
+    "noise of 2 mm and 2 mm a metre": Setting(uniform(0.002, 0.002, 0.0), {}, _NOISE),
+    "noise of 1 mm + 3 mm z²": Setting(
+        uniform(0.001, 0.0, 0.003), {"noise": (0.001, 0.0, 0.003)}, _NOISE
     ),
-    "stereo, 0.3 px": Setting(stereo(0.3), _EXACT | {"disparity_noise": 0.9, "baseline": BASELINE}),
-    "patches": Setting(patches, _EXACT),
-    "outliers": Setting(outliers, _EXACT),
-    "everything": Setting(everything, {}),
+    "patches": Setting(patches, _EXACT, "none: they hide all along their rays"),
+    "no return at edges": Setting(no_edges, _EXACT, _HOLES, 0.0),
+    "no return at a slant": Setting(no_slant, _EXACT, _HOLES, 0.0),
+    "outliers": Setting(outliers, _EXACT, _HOLES),
+    "everything": Setting(everything, {}, f"{_TWO}; {_HOLES}; {_NOISE}"),
 }
 
 

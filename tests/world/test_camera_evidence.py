@@ -18,8 +18,10 @@ from camera_images import (
     random_view,
     turned,
 )
-from depth_scenes import Box, look
+from cases import mostly_slow
+from depth_scenes import Box, look, rays
 from warp_collision import OccupancyMap, PointCloud
+from warp_collision.examples import load_panda
 
 WALL = (0, 0, 0, 0.5, -0.5, 0.5, -0.5)  # looks along x
 LENS = (75.0, 75.0, 39.5, 29.5)
@@ -49,7 +51,7 @@ def test_voxels_smaller_than_pixels(seed: int, spoil: Any) -> None:
         assert depth_in_solids(free, seen.lower, edge, boxes).max() == 0.0
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", mostly_slow(range(2), [0]))
 def test_spoiled_images(seed: int) -> None:
     """Each leaves at least 80 % of what ideal ones show, and nothing in a solid is free."""
     rng, camera = np.random.default_rng(seed), Pinhole(260.0, 240, 320)
@@ -66,9 +68,9 @@ def test_spoiled_images(seed: int) -> None:
         free = free_of(seen)
         assert depth_in_solids(free, seen.lower, 0.02, boxes).max(initial=0.0) == 0.0, name
         share[name] = len(free) / seen.states.size
-    assert share.pop("ideal") > 0.5
-    del share["stereo, 0.3 px"]  # whose depths are wrong by 20 cm
-    assert min(share.values()) >= 0.8 * max(share.values()), share
+    ideal = share.pop("ideal")
+    assert ideal > 0.5
+    assert all(part >= SETTINGS[name].least * ideal for name, part in share.items()), share
 
 
 def wall_with(*holes: Any, evidence: Any = "images") -> OccupancyMap:
@@ -272,3 +274,26 @@ def test_options_that_are_wrong(options: Any, error: Any, message: str) -> None:
 def test_evidence_is_named() -> None:
     with pytest.raises(ValueError, match="evidence must be 'images' or 'strict', got 'some'"):
         OccupancyMap(((0, 0, 0), (1, 1, 1)), 0.1, evidence="some")  # pyright: ignore
+
+
+def test_noise_of_the_robot_is_no_hit() -> None:
+    """Disparities put its pixels up to 4 cm from it: none is an obstacle beside it."""
+    robot, joints = load_panda(), torch.tensor([0.0, -0.8, 0.0, -2.2, 0.0, 1.5, 0.8])
+    camera, rng = Pinhole(260.0, 240, 320), np.random.default_rng(9)
+    pose = look(np.array([1.7, 0.4, 0.9]), np.array([0.2, 0.0, 0.4]))
+    way = rays(pose, 1, camera.lens, (camera.height, camera.width))
+    depth = np.full(way.shape[:2], 4.0)
+    for *center, radius in robot.spheres(joints).double().numpy():
+        to, square = np.array(center) - pose[:3, 3], (way**2).sum(axis=-1)
+        middle = way @ to / square
+        room = radius**2 - ((to**2).sum() - middle**2 * square)
+        front = middle - np.sqrt(np.maximum(room, 0.0) / square)
+        depth = np.where((room > 0.0) & (front < depth), front, depth)
+    assert (depth < 4.0).mean() > 0.03
+    noise = np.clip(rng.normal(0.0, 0.08, depth.shape), -0.24, 0.24)
+    depth = camera.focal * 0.05 / (camera.focal * 0.05 / depth + noise)
+    options = {"disparity_noise": 0.24, "baseline": 0.05, "noise": 0.0, "noise_per_metre": 0.0}
+    seen = OccupancyMap(((-0.6, -0.6, -0.1), (0.9, 0.6, 1.2)), 0.02)
+    seen.integrate(depth, camera.lens, pose, robot=robot, joints=joints, max_depth=3.0, **options)
+    assert (seen.states == 1).mean() > 0.1
+    assert not (seen.states == 2).any()

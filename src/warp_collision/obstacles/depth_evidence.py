@@ -23,10 +23,18 @@ from warp_collision.obstacles.depth_options import DepthOptions
 _FAR = 1e6  # what is seen through without a largest depth [m]
 
 
-def pixel_rules(focal: np.ndarray, middle: np.ndarray, options: DepthOptions) -> Tensor:
-    """A camera and what is assumed of its images, for the kernels."""
+def pixel_rules(focal: np.ndarray, middle: np.ndarray | None, options: DepthOptions) -> Tensor:
+    """A camera and what is assumed of its images, for the kernels.
+
+    Args:
+        focal: (2,) pixels, of a depth of 1 m or in a radian.
+        middle: (2,) of the image, None where all pixels are as those in the middle.
+        options: what is assumed.
+    """
     rules = PixelRules()
-    rules.focal, rules.middle = wp.vec2(*focal), wp.vec2(*middle)
+    rules.focal, rules.middle = wp.vec2(_FAR, _FAR), wp.vec2(0.0, 0.0)
+    if middle is not None:
+        rules.focal, rules.middle = wp.vec2(*focal), wp.vec2(*middle)
     # A plane at that angle changes the depth along a pixel's width by its tangent, roughly.
     rules.steepness = 1.5 * float(np.hypot(*(1.0 / focal))) * math.tan(options.max_angle)
     rules.noise = wp.vec3(*options.noise_terms(focal))

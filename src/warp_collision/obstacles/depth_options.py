@@ -64,7 +64,7 @@ class DepthOptions:
             than all pixels around it. 0 to 32.
         robot: a `RobotSpheres`, whose own points are left out,
         joints: at these joint values (n_joints,),
-        robot_margin: and what is nearer to its spheres than this [m].
+        robot_margin: and what may be nearer to its spheres than this, with the noise [m].
 
     Example:
         >>> from warp_collision import DepthOptions

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time as clock
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,23 +26,26 @@ from warp_collision.kernels.carving import (
     FREE,
     OCCUPIED,
     UNSEEN,
-    View,
     VoxelBlock,
     carve,
     clear_spheres,
     mark_hits,
 )
+from warp_collision.kernels.scans import mark_points
+from warp_collision.kernels.sight import find_shown
 from warp_collision.kernels.voxel_transform import LARGEST_BAND
 from warp_collision.kernels.window_tables import widen_windows
 from warp_collision.launching import launch
 from warp_collision.launching.edit import Edit
 from warp_collision.launching.structs import upload_struct
 from warp_collision.messages import any_error_at, escaped
-from warp_collision.obstacles.camera import camera_of, warn_of_camera
+from warp_collision.obstacles.camera import Camera, camera_of, warn_of_camera
 from warp_collision.obstacles.depth_image import DepthImage
 from warp_collision.obstacles.depth_options import DepthCounts, DepthOptions
+from warp_collision.obstacles.map_views import camera_view, image_view, scan_view, voxels_in
 from warp_collision.obstacles.octomap_voxels import aligned, filled
 from warp_collision.obstacles.robot_pixels import robot_spheres
+from warp_collision.obstacles.scan_image import ScanImage
 from warp_collision.obstacles.sensed import length_of
 from warp_collision.obstacles.units import warn_of_extent
 from warp_collision.obstacles.voxel_grid import MAX_CELLS, Outside, Unknown, VoxelGrid
@@ -171,17 +175,70 @@ class OccupancyMap:
         image = DepthImage(depth, camera_of(intrinsics, camera_pose), how)
         image.counts.points = int(image.is_surface.sum())
         self._suspect(image)
-        now, bounds = self._moment(time), image.bounds().to(self._device)
-        levels = max(min(min(bounds.shape).bit_length(), _LEVELS), 1)
-        view = self._view(image, levels)
-        blocks = tuple(-(-count // int(BLOCK)) for count in reversed(self.shape))
-        windows = _windows(bounds, levels)
+        view = image_view(image, self.evidence == "strict")
         surface = self._tensor(np.where(image.is_surface, image.depth, 0.0).astype(np.float32))
-        edit = Edit()
-        self._write(edit, carve, (blocks[0], blocks[1], blocks[2]), view, self._grid, windows, now)
-        self._write(edit, mark_hits, surface.shape, view, surface, self._grid, now)
+        now, edit = self._moment(time), Edit()
+        camera = self._carve(edit, view, image.bounds(), now)
+        self._write(edit, mark_hits, tuple(surface.shape), camera, surface, self._grid, now)
         edit.run()
         return image.counts
+
+    def integrate_points(
+        self,
+        points: Any,
+        origin: Any,
+        *,
+        spacing: tuple[float, float] | None = None,
+        time: float | None = None,
+        **options: Any,
+    ) -> DepthCounts:
+        """Adds a scan of a LiDAR, by the rules of images: rays are its pixels.
+
+        The scan is an image of distances by azimuth and elevation around the scanner, whose pixels
+        have a ray somewhere in them. So voxels are free where all rays that they may cover, and
+        those within 2.5 of them, see nothing before their farthest point. Directions without a
+        point say nothing. Where rows of the image bend, straight above and below the scanner,
+        nothing is free.
+
+        Args:
+            points: (n, 3) in the world [m], or (rings, steps, 3) with NaN where there is no return.
+            origin: where the scanner is: three numbers [m], or its pose x, y, z, qw, qx, qy, qz,
+                whose z axis its rays turn about.
+            spacing: how far neighbouring rays are apart at most, in azimuth and in elevation [rad];
+                by default that of the rings and steps. Of points (n, 3) it must be given. If it is
+                too small, less is free.
+            time: see `integrate`.
+            options: see `DepthOptions`: noise is of distances.
+
+        Returns:
+            What became of the points.
+
+        Raises:
+            ValueError: shapes, or a spacing of more than 0.2 rad.
+
+        Example:
+            >>> import numpy as np
+            >>> from warp_collision import OccupancyMap
+            >>> azimuth, elevation = np.meshgrid(np.arange(-180, 180), np.arange(-16, 17, 2.0))
+            >>> a, e = np.radians(azimuth), np.radians(elevation)
+            >>> way = np.stack((np.cos(e) * np.cos(a), np.cos(e) * np.sin(a), np.sin(e)), axis=-1)
+            >>> seen = OccupancyMap(((-1, -1, -0.2), (1, 1, 0.2)), voxel_size=0.05)
+            >>> print(seen.integrate_points(2.0 * way, (0.0, 0.0, 0.0)))  # in a ball of 2 m
+            6120 points; no return 0, too far 0, flying 0, of the robot: none
+            >>> seen.states[2, 20, 4], seen.states[20, 20, 4]  # the latter is the scanner's own
+            (np.uint8(1), np.uint8(0))
+        """
+        how = DepthOptions(**options)
+        if self.evidence == "strict":
+            how = replace(how, max_hole=0)
+        scan = ScanImage(points, origin, spacing, how)
+        hits = self._tensor(scan.hits.astype(np.float32))
+        now, edit = self._moment(time), Edit()
+        self._carve(edit, scan_view(scan, self.evidence == "strict"), scan.bounds(), now)
+        if len(hits):
+            self._write(edit, mark_points, (len(hits),), hits, self._grid, now)
+        edit.run()
+        return scan.counts
 
     def clear(
         self, robot: Any, joints: Any, *, margin: float = 0.0, time: float | None = None
@@ -435,27 +492,68 @@ class OccupancyMap:
             >>> seen.fractions(torch.tensor([[0.5, 0.5, 0.5, 0.2]]))["unseen"]
             1.0
         """
-        rows = torch.as_tensor(spheres).detach().double().cpu().reshape(-1, 4).numpy()
         states = self.states
-        known = np.zeros(states.shape, bool)
-        outer: set[tuple[int, int, int]] = set()
-        for *center, radius in rows[rows[:, 3] >= 0.0]:
-            local = (np.array(center) - self.lower) / self.voxel_size
-            reach = radius / self.voxel_size
-            low = np.floor(local - reach - 0.5).astype(int)
-            high = np.ceil(local + reach + 0.5).astype(int)
-            cells = np.stack(
-                np.meshgrid(*map(np.arange, low, high), indexing="ij"), axis=-1
-            ).reshape(-1, 3)
-            cells = cells[((cells + 0.5 - local) ** 2).sum(axis=1) <= reach**2]
-            inside = ((cells >= 0) & (cells < self.shape)).all(axis=1)
-            known[tuple(cells[inside].T)] = True
-            outer.update(map(tuple, cells[~inside].tolist()))
+        known, n_beyond = voxels_in(spheres, self.lower, self.voxel_size, states.shape)
         names = ("free", FREE), ("occupied", OCCUPIED), ("unseen", UNSEEN)
         counts = {name: int((states[known] == int(state)).sum()) for name, state in names}
-        counts["beyond"] = len(outer)
+        counts["beyond"] = n_beyond
         total = max(sum(counts.values()), 1)
         return {name: count / total for name, count in counts.items()}
+
+    def best_views(
+        self, cameras: Sequence[Camera], path: Any, *, max_depth: float | None = None
+    ) -> list[tuple[int, float]]:
+        """Ranks cameras by how much of what a path needs, and nobody has seen, each would show.
+
+        A voxel counts as shown where its center is in the image and no occupied voxel is before it.
+        What is before it and was never seen may hide it, and so may the robot: the next image
+        tells.
+
+        Args:
+            cameras: with a `size`; of one that can move, `camera.at(pose)` for each pose.
+            path: (..., 4) spheres x, y, z, radius [m] as in `fractions`: those of a robot along the
+                path that is wanted, with waypoints close together.
+            max_depth: how far cameras see [m].
+
+        Returns:
+            Index of each camera, and which part, from 0 to 1, of the unseen voxels of the path it
+            would show; best first, all 0 where none is unseen.
+
+        Raises:
+            ValueError: no cameras, or one without a size.
+
+        Example:
+            >>> import torch
+            >>> from warp_collision import Camera, OccupancyMap
+            >>> seen = OccupancyMap(((0, 0, 0), (1, 1, 1)), voxel_size=0.05)
+            >>> path = torch.tensor([[0.5, 0.5, 0.5, 0.1], [0.5, 0.6, 0.5, 0.1]])
+            >>> lens = (150.0, 150.0, 79.5, 59.5)
+            >>> above = Camera(lens, (0.5, 0.5, 2.0, 0, 1, 0, 0), size=(120, 160))
+            >>> beside = above.at((3.0, 0.5, 2.0, 0, 1, 0, 0))
+            >>> seen.best_views([beside, above], path)
+            [(1, 1.0), (0, 0.0)]
+        """
+        views = [camera_view(camera) for camera in cameras]
+        if not views:
+            raise ValueError("cameras must be at least one, got none")
+        far = math.inf
+        if max_depth is not None:
+            require_number("max_depth", max_depth, positive=True)
+            far = float(max_depth)
+        states = self.states
+        known, _ = voxels_in(path, self.lower, self.voxel_size, states.shape)
+        unseen = np.flatnonzero((known & (states == int(UNSEEN))).T).astype(np.int32)
+        shown = torch.zeros((len(views), len(unseen)), dtype=torch.bool, device=self._device)
+        table = torch.cat([upload_struct(view, self._device) for view in views])
+        launch.launch(
+            find_shown,
+            shown.shape,
+            *(table, torch.tensor([far], device=self._device), self._grid),
+            *(self._states, self._tensor(unseen), shown),
+            device=self._device,
+        )
+        parts = (shown.sum(dim=1) / max(len(unseen), 1)).tolist()
+        return sorted(enumerate(parts), key=lambda row: -row[1])
 
     def _moment(self, time: float | None) -> torch.Tensor:
         """A time (1,) after the first one, so that float32 has its milliseconds."""
@@ -487,17 +585,16 @@ class OccupancyMap:
                     "the world?"
                 )
 
-    def _view(self, image: DepthImage, levels: int) -> torch.Tensor:
-        view = View()
-        view.rotation = wp.mat33(*image.rotation.T.ravel())
-        view.place = wp.vec3(*(-image.pose[:3] @ image.rotation))
-        view.eye = wp.vec3(*image.pose[:3])
-        view.focal, view.middle = wp.vec2(*image.focal), wp.vec2(*image.middle)
-        view.height, view.width = image.depth.shape
-        view.extent = wp.vec3(*(0.5 * (1.0 + 1e-6) * np.abs(image.rotation).sum(axis=0)))
-        view.levels = levels
-        view.is_strict = int(self.evidence == "strict")
-        return upload_struct(view, self._device)
+    def _carve(self, edit: Edit, view: Any, bounds: Tensor, now: Tensor) -> Tensor:
+        """Stages that what a view sees through is free; the view on the device."""
+        bounds = bounds.to(self._device)
+        view.levels = max(min(min(bounds.shape).bit_length(), _LEVELS), 1)
+        camera, windows = upload_struct(view, self._device), _windows(bounds, view.levels)
+        blocks = tuple(-(-count // int(BLOCK)) for count in reversed(self.shape))
+        self._write(
+            edit, carve, (blocks[0], blocks[1], blocks[2]), camera, self._grid, windows, now
+        )
+        return camera
 
 
 def _corners_of(bounds: Any) -> np.ndarray:

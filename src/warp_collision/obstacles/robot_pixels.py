@@ -28,19 +28,26 @@ def robot_spheres(robot: Any, joints: Any) -> torch.Tensor:
 
 
 def drop_robot(image: Any, options: DepthOptions) -> None:
-    """Takes the pixels from the surface that lie in spheres of the robot, or near them."""
+    """Takes the pixels from the surface that may be of spheres of the robot, or near them."""
     robot = options.robot
     placed = robot_spheres(robot, options.joints)
     if placed.ndim != 2:
         raise ValueError(f"joints must be of one configuration, got {tuple(options.joints.shape)}")
     spheres = placed.cpu().numpy()
     x, y = image.slants()
+    a, b, c = options.noise_terms(image.focal)
+
+    def noise(depth: Any) -> Any:
+        return a + depth * (b + depth * c)
+
     height, width = image.depth.shape
     of_robot, seen_through = 0, 0
     was_surface = image.is_surface.copy()
     for (*center, radius), link in zip(spheres, robot.sphere_links, strict=True):
-        reach = radius + options.robot_margin
         at = (np.array(center) - image.pose[:3]) @ image.rotation
+        near = radius + options.robot_margin  # beside it is the noise of a depth
+        farthest = max(at[2], 0.0) + near
+        reach = near + noise(farthest + noise(farthest))
         if radius < 0.0 or at[2] <= -reach:
             continue
         # Its window, with all pixels where it is beside the camera.
@@ -63,7 +70,7 @@ def drop_robot(image: Any, options: DepthOptions) -> None:
             + (y[rows, None] * depth - at[1]) ** 2
             + (depth - at[2]) ** 2
         )
-        found = image.is_surface[rows, columns] & (square <= reach**2)
+        found = image.is_surface[rows, columns] & (square <= (near + noise(depth)) ** 2)
         if found.any():
             image.counts.robot[link] = image.counts.robot.get(link, 0) + int(found.sum())
             image.is_surface[rows, columns] &= ~found
