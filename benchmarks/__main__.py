@@ -21,6 +21,7 @@ BENCHMARKS = {
     "label": "labels of many paths in many worlds, against a plain loop",
     "plan": "planning problems, solved and judged",
     "motors": "what becomes of proven paths before motors move them, judged",
+    "referee": "what planners call free and touches, judged",
     "sensed-plan": "planning problems among what cameras see, judged",
     "cameras": "what spoiled depth images show of a known scene, judged",
     "robots": "robots of other packages: their spheres against their meshes",

@@ -6,8 +6,6 @@ limits SciPy's polynomials at 10 kHz. Limits are those of the robot's data sheet
 accelerations and jerks of cuRobo's `franka.yml`.
 """
 
-import multiprocessing
-import os
 import time
 from functools import partial
 from pathlib import Path
@@ -20,6 +18,7 @@ from scipy.interpolate import BPoly, CubicSpline
 from benchmarks import motors_report, problems
 from benchmarks.harness import RESULTS, Failed
 from benchmarks.planners import MARGIN, optimize
+from benchmarks.pool import judge_all
 from benchmarks.problems import list_problems
 from path_judge import Judge, Scene
 from warp_collision import MeshWorld
@@ -37,7 +36,7 @@ ACCELERATION, JERK = 15.0, 500.0  # rad/s^2, rad/s^3
 BLEND = 0.1  # rad, by which blends may leave corners, as MoveIt's time parametrization does
 REFUSED = 1e-4  # m: a curve that is called free and is deeper is a wrong answer
 EXCEEDED = 1e-6  # relative, by which a curve may exceed a limit
-_SAMPLES = 1500  # of splines
+_SAMPLES = 500  # of splines
 _PERIOD, _CLOCK = 1e-3, 1e-4  # s, of the joint values that are judged, and of the limits
 
 
@@ -111,9 +110,7 @@ def exceeded(curve: JointCurve, velocity: np.ndarray) -> float:
 
 
 class Mover:
-    """A robot with its judge, in a process of its own."""
-
-    current: "Mover"
+    """A robot with its judge."""
 
     def __init__(self, folder: Path, name: str, limit: float):
         self.folder, self.name, self.limit = folder, name, limit
@@ -134,6 +131,7 @@ class Mover:
                 row["reason"] = planned.reason or "no path proven free"
                 return row
             path = np.asarray(planned.path, dtype=np.float64)
+            row["ways"][f"path, {until}"] = {"clearance": self._clearance(path, scene)}
             corners = corners_of(path)
             if until == "converged":
                 row["alone"] = round(alone(path[0], path[-1], velocity), 6)
@@ -178,14 +176,8 @@ class Mover:
         return round(self.judge.judge(motion, scene).clearance, 6)
 
 
-def _begin(*settings: Any) -> None:
-    torch.set_num_threads(1)
-    Mover.current = Mover(*settings)
-    _move(list_problems(*settings[:2])[0])  # compiles kernels, or loads them
-
-
-def _move(which: tuple[str, int]) -> dict[str, Any]:
-    return Mover.current.move(which)
+def _said(row: dict[str, Any]) -> str:
+    return row.get("reason") or f"{row['ways']['curve']['seconds']:.3f} s"
 
 
 def add_options(parser: Any) -> None:
@@ -201,23 +193,19 @@ def run(options: Any) -> str:
     """Runs the problems; all tables."""
     file = (options.write or RESULTS / "motors").with_suffix(".json")
     results = motors_report.read(file)
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[name] = "1"
     for robot in () if options.report else options.robots:
-        folder, rows = problems.robot_folder(robot), []
+        folder = problems.robot_folder(robot)
         asked = list_problems(folder, robot, options.every)
-        begin = partial(_begin, folder, robot, options.limit)
-        with multiprocessing.get_context("spawn").Pool(options.jobs, initializer=begin) as pool:
-            for done, row in enumerate(pool.imap_unordered(_move, asked), start=1):
-                said = row.get("reason") or f"{row['ways']['curve']['seconds']:.3f} s"
-                print(
-                    f"[{done}/{len(asked)}] {robot} {row['type']}/{row['index']:04d}: {said}",
-                    flush=True,
-                )
-                rows.append(row)
-        results = motors_report.replaced(results, robot, rows, options.every)
-        if options.write:
-            motors_report.write(results, file)
+        before = results
+
+        def kept(rows: list[dict[str, Any]], robot: str = robot, before: Any = before) -> None:
+            nonlocal results
+            results = motors_report.replaced(before, robot, rows, options.every)
+            if options.write:
+                motors_report.write(results, file)
+
+        make = partial(Mover, folder, robot, options.limit)
+        kept(judge_all(make, asked, options.jobs, _said, kept))
     if options.write:
         motors_report.draw(results, file.with_suffix(".png"))
     text = motors_report.markdown(results)

@@ -39,10 +39,16 @@ def read(file: Path) -> Results:
     return json.loads(file.read_text()) if file.exists() else {}
 
 
-def replaced(results: Results, robot: str, rows: list[Row], every: int) -> Results:
-    """The same with new rows of a robot."""
+def replaced(
+    results: Results,
+    robot: str,
+    rows: list[Row],
+    every: int,
+    packages: tuple[str, ...] = ("pin", "coal", "toppra"),
+) -> Results:
+    """The same with new rows of a robot, and the versions of packages."""
     rows = sorted(rows, key=lambda row: (row["type"], row["index"]))
-    run = {"every": every, "machine": machine(CPU, "pin", "coal", "toppra"), "rows": rows}
+    run = {"every": every, "machine": machine(CPU, *packages), "rows": rows}
     return {**results, robot: run}
 
 

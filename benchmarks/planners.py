@@ -57,8 +57,15 @@ def optimize(
     return Planned(found.joints[0].numpy(), bool(found.free[0]), seconds, int(iterations))
 
 
-def rrt_connect(problem: Problem, robot: RobotSpheres, limit: float) -> Planned:
-    """OMPL's RRT-Connect, then its path simplifier; the library proves one motion in a call."""
+def rrt_connect(
+    problem: Problem, robot: RobotSpheres, limit: float, resolution: float | None = None
+) -> Planned:
+    """OMPL's RRT-Connect, then its path simplifier; the library proves one motion in a call.
+
+    With a resolution OMPL decides as it does by default, with steps of its own choice: motions are
+    free if states along them are, of which neighbours are apart by that share of the extent of the
+    joint space. `free` is what OMPL says of the path.
+    """
     from ompl import base, geometric
 
     _seed_once()
@@ -91,12 +98,16 @@ def rrt_connect(problem: Problem, robot: RobotSpheres, limit: float) -> Planned:
     information = setup.getSpaceInformation()
     setup.setStateValidityChecker(is_free)
     validator = Validator(information)
-    information.setMotionValidator(validator)
+    if resolution is None:
+        information.setMotionValidator(validator)
+    else:
+        information.setStateValidityCheckingResolution(resolution)
     first, last = space.allocState(), space.allocState()
     first[:n], last[:n] = start.tolist(), goal.tolist()
     setup.setStartAndGoalStates(first, last)
     planner = geometric.RRTConnect(information)
-    planner.setRange(RANGE)
+    if resolution is None:
+        planner.setRange(RANGE)
     setup.setPlanner(planner)
     begin = time.process_time()
     if not setup.solve(limit) or not setup.haveExactSolutionPath():
@@ -105,8 +116,29 @@ def rrt_connect(problem: Problem, robot: RobotSpheres, limit: float) -> Planned:
     seconds, states = time.process_time() - begin, setup.getSolutionPath().getStates()
     path = np.array([state[:n] for state in states], dtype=np.float32)
     joints = torch.from_numpy(path)[None]
-    free = not joint_path_in_collision(joints, robot, world, tolerance=MARGIN).any()
+    if resolution is None:
+        free = not joint_path_in_collision(joints, robot, world, tolerance=MARGIN).any()
+    else:
+        free = bool(setup.getSolutionPath().check())
     return Planned(path, free, seconds, n_motions)
+
+
+def vamp_rrt_connect(name: str, problem: Problem) -> Planned:
+    """VAMP's RRT-Connect of a robot, then its path simplifier; it takes 32 samples a radian."""
+    from benchmarks.vamp import environment_of, load
+    from path_judge import Scene
+
+    vamp = load()
+    settings = vamp.configure_robot_and_planner_with_kwargs(name, "rrtc")
+    module, plan, of_plan, of_simplifier = settings
+    environment, sampler = environment_of(vamp, Scene.from_file(problem.scene)), module.halton()
+    begin = time.process_time()
+    found = plan(problem.start, problem.goal, environment, of_plan, sampler)
+    if not found.solved:
+        return Planned(None, False, time.process_time() - begin, 0, "no path")
+    path = module.simplify(found.path, environment, of_simplifier, sampler).path
+    seconds = time.process_time() - begin
+    return Planned(path.numpy().astype(np.float32), path.validate(environment), seconds, 0)
 
 
 @cache

@@ -10,7 +10,6 @@ distance changes by no more than the way that a sphere goes, its finer samples a
 
 from __future__ import annotations
 
-import itertools
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -253,6 +252,7 @@ class Judge:
         self.links = [self._model.frames[shape.parentFrame].name for shape in shapes]
         self._joints = np.array([shape.parentJoint for shape in shapes])
         self._offsets = np.array([shape.placement.translation for shape in shapes])
+        self._of_joint = {i: np.flatnonzero(self._joints == i) for i in set(self._joints.tolist())}
         ids = [self._model.getJointId(name) for name in joint_names]
         self._order = np.array([self._model.joints[i].idx_q for i in ids])
         if len(ids) != self._model.nq or len(set(ids)) != len(ids):
@@ -291,16 +291,14 @@ class Judge:
         rotations = np.empty((len(joints), model.njoints, 3, 3))
         origins = np.empty((len(joints), model.njoints, 3))
         placed = np.empty(model.nq)
-        moving = sorted(set(self._joints.tolist()))
         for i, row in enumerate(np.asarray(joints, dtype=np.float64)):
             placed[self._order] = row
             pinocchio.forwardKinematics(model, data, placed)
-            for joint in moving:
+            for joint in self._of_joint:
                 rotations[i, joint] = data.oMi[joint].rotation
                 origins[i, joint] = data.oMi[joint].translation
         turned = np.empty((len(joints), len(self.radii), 3))
-        for joint in moving:
-            of_joint = np.flatnonzero(self._joints == joint)
+        for joint, of_joint in self._of_joint.items():
             turned[:, of_joint] = self._offsets[of_joint] @ rotations[:, joint].transpose(0, 2, 1)
         return turned + origins[:, self._joints]
 
@@ -329,7 +327,10 @@ class Judge:
         if not np.isfinite(path).all():
             raise ValueError("path must be finite")
         found = _Smallest(np.inf, np.inf, -1, -1, -1)
-        stretches, n_samples, hit = [self._sample(path, steps[0])], 0, False
+        stretches, n_samples, hit = [path[:1]], 0, False
+        if len(path) > 1:
+            first, *others = self._sample(path[:-1], path[1:], steps[0])
+            stretches = [np.concatenate([first, *(other[1:] for other in others)])]
         for finer in (*steps[1:], None):
             joints = np.concatenate(stretches)
             n_samples += len(joints)
@@ -343,7 +344,7 @@ class Judge:
             ends = np.cumsum([len(stretch) for stretch in stretches])[:-1] - 1
             suspects = self._suspects(centers, nearest.clearance, gaps, found)
             suspects = np.setdiff1d(suspects, ends)
-            stretches = [self._sample(joints[i : i + 2], finer) for i in suspects]
+            stretches = self._sample(joints[suspects], joints[suspects + 1], finer)
             if not stretches:
                 break
         pair = self._judged[found.pair] if found.pair >= 0 else None
@@ -357,23 +358,29 @@ class Judge:
             n_samples,
         )
 
-    def _sample(self, path: np.ndarray, step: float) -> np.ndarray:
-        """Joint values along a path, between which no sphere moves by more than a step."""
-        found = [path[:1]]
-        for begin, end in itertools.pairwise(path):
-            parts = 1
-            while True:
-                s = np.linspace(0.0, 1.0, parts + 1)[:, None]
-                joints = (1.0 - s) * begin + s * end
-                ways = np.linalg.norm(np.diff(self.centers(joints), axis=0), axis=-1)
-                # A step of several radians can end where it began.
-                turns = np.abs(end - begin).max() / parts
-                longest = max(float(ways.max()) * ARC / step, turns / 0.3)
-                if longest <= 1.0:
-                    break
-                parts = max(parts + 1, int(np.ceil(parts * longest)))
-            found.append(joints[1:])
-        return np.concatenate(found)
+    def _sample(self, begins: np.ndarray, ends: np.ndarray, step: float) -> list[np.ndarray]:
+        """Joint values along straight motions, between which no sphere moves by more than a step.
+
+        Each has both of its ends.
+        """
+        found, parts = [np.empty((0, 0))] * len(begins), np.ones(len(begins), dtype=int)
+        left = np.arange(len(begins))
+        while len(left):
+            shares = [np.linspace(0.0, 1.0, parts[i] + 1)[:, None] for i in left]
+            for i, s in zip(left, shares, strict=True):
+                found[i] = (1.0 - s) * begins[i] + s * ends[i]
+            joints = np.concatenate([found[i] for i in left])
+            ways = np.linalg.norm(np.diff(self.centers(joints), axis=0), axis=-1).max(axis=1)
+            ways[np.cumsum(parts[left] + 1)[:-1] - 1] = 0.0  # from one motion to the next one
+            first = np.cumsum(parts[left] + 1) - parts[left] - 1
+            way = np.maximum.reduceat(ways, first)
+            # A step of several radians can end where it began.
+            turns = np.abs(ends[left] - begins[left]).max(axis=1) / parts[left]
+            longest = np.maximum(way * ARC / step, turns / 0.3)
+            left = left[longest > 1.0]
+            more = np.ceil(parts[left] * longest[longest > 1.0]).astype(int)
+            parts[left] = np.maximum(parts[left] + 1, more)
+        return found
 
     def _suspects(
         self, centers: np.ndarray, clearance: np.ndarray, gaps: np.ndarray, found: _Smallest
