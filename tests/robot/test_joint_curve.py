@@ -262,6 +262,18 @@ WRONG = {
     "splines must have the same joints": lambda: JointCurve.from_spline(
         [CubicSpline(range(3), ZEROS), CubicSpline(range(3), ZEROS[:, :2])]
     ),
+    r"coefficients of a curve must have shape.*degree of 0 to 5, got \(1, 2, 7, 3\)": lambda: (
+        JointCurve(torch.arange(3.0)[None], torch.zeros(1, 2, 7, 3))
+    ),
+    r"times of a curve must have shape.*\(1, 3\) as its coefficients have, got \(1, 2\)": lambda: (
+        JointCurve(torch.arange(2.0)[None], torch.zeros(1, 2, 4, 3))
+    ),
+    "times must grow, got 1 before 0 at index 0 in batch row 1": lambda: JointCurve(
+        torch.tensor([[0.0, 1.0], [1.0, 0.0]]), torch.zeros(2, 1, 2, 3)
+    ),
+    "times must be finite, got inf": lambda: JointCurve(
+        torch.tensor([[0.0, torch.inf]]), torch.zeros(1, 1, 2, 3)
+    ),
     "dt must be a positive number": lambda: JointCurve.from_waypoints(ZEROS).sample(0.0),
 }
 
@@ -275,6 +287,8 @@ def test_wrong_curves(message):
 def test_wrong_types():
     with pytest.raises(TypeError, match="spline must be a BSpline"):
         JointCurve.from_spline("spline")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match=r"coefficients of a curve must be.*got torch.int64"):
+        JointCurve(torch.arange(2.0)[None], torch.zeros(1, 1, 2, 3, dtype=torch.long))
     with pytest.raises(TypeError, match="joints must be an array of numbers"):
         JointCurve.from_waypoints("waypoints")
 

@@ -31,6 +31,14 @@ class JointCurve:
     make it of a tensor of coefficients that requires a gradient, `JointCurve(times, coefficients)`:
     `joint_path_cost` is differentiable in them.
 
+    Args:
+        times: (batch, pieces + 1), which grow.
+        coefficients: (batch, pieces, degree + 1, n_joints), degree 0 to 5. Those that are not
+            finite cost NaN, and are never free.
+
+    Raises:
+        TypeError, ValueError: other types or shapes; times that are not finite or do not grow.
+
     Attributes:
         times: (batch, pieces + 1) float64, ends of the pieces [s].
         coefficients: (batch, pieces, degree + 1, n_joints) float64, Bernstein coefficients of each
@@ -52,8 +60,9 @@ class JointCurve:
     """
 
     def __init__(self, times: Tensor, coefficients: Tensor):
-        self.times = times
-        self.coefficients = coefficients
+        _require_pieces(times, coefficients)
+        self.times = times.double()
+        self.coefficients = coefficients.double()
         self._points: dict[torch.device, tuple[int, Tensor]] = {}
 
     @classmethod
@@ -391,6 +400,26 @@ class JointCurve:
         return torch.cat((c[:, :, :-1].flatten(1, 2), c[:, -1, -1:]), dim=1)
 
 
+def _require_pieces(times: Any, coefficients: Any) -> None:
+    """Raises where tensors are no curve."""
+    for name, value in (("times", times), ("coefficients", coefficients)):
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            what = value.dtype if isinstance(value, Tensor) else type(value).__name__
+            raise TypeError(f"{name} of a curve must be a floating-point tensor, got {what}")
+    shape = tuple(coefficients.shape)
+    if len(shape) != 4 or not all(shape) or shape[2] > MAX_DEGREE + 1:
+        raise ValueError(
+            "coefficients of a curve must have shape (batch, pieces, degree + 1, n_joints) with a "
+            f"degree of 0 to {MAX_DEGREE}, got {shape}"
+        )
+    if times.shape != (shape[0], shape[1] + 1):
+        raise ValueError(
+            f"times of a curve must have shape (batch, pieces + 1), {(shape[0], shape[1] + 1)} as "
+            f"its coefficients have, got {tuple(times.shape)}"
+        )
+    _require_growing(_finite("times", times))
+
+
 def _finite(name: str, value: Any) -> _Array:
     """An array of finite float64."""
     if isinstance(value, Tensor):
@@ -426,6 +455,12 @@ def _times(value: Any, shape: tuple[int, ...]) -> _Array:
     if array.shape not in (shape, shape[1:]):
         raise ValueError(f"times must have shape {shape} or {shape[1:]}, got {array.shape}")
     array = np.array(np.broadcast_to(array, shape))
+    _require_growing(array)
+    return array
+
+
+def _require_growing(array: _Array) -> None:
+    """Raises where times (batch, horizon) do not grow."""
     wrong = np.argwhere(~(np.diff(array, axis=1) > 0.0))
     if len(wrong):
         row, at = wrong[0].tolist()
@@ -433,7 +468,6 @@ def _times(value: Any, shape: tuple[int, ...]) -> _Array:
         raise ValueError(
             f"times must grow, got {first:g} before {second:g} at index {at} in batch row {row}"
         )
-    return array
 
 
 def _of_spline(spline: Any) -> tuple[_Array, _Array]:
