@@ -2,7 +2,7 @@
 
 import warp as wp
 
-from warp_collision.kernels.cheapest_ways import first_vertex, interpolate
+from warp_collision.kernels.cheapest_ways import cost_of, first_vertex, interpolate
 from warp_collision.kernels.compiling import FEW_THREADS
 from warp_collision.kernels.forward_kinematics import vec1i
 from warp_collision.kernels.trees import distance
@@ -53,24 +53,25 @@ def resample_paths(
 
 
 @wp.kernel
-def lengths_of_paths(
+def costs_of_paths(
     # operands
     paths: wp.array3d[wp.float32],  # (rows, horizon, n_joints)
     near: wp.array2d[wp.bool],  # (rows, horizon - 1) segments that count twice
     hit: wp.array2d[wp.bool],  # (rows, horizon - 1) whether these are not proven free
+    pace: wp.array[wp.float32],  # (n_joints,), or (0,) for lengths; see `cost_of`
     launch_offset: vec1i,  # of this launch in the rows
     # outputs
     costs: wp.array[wp.float32],  # (rows,), infinite where a path is not proven free
 ):
-    """One thread per path: its length, where parts that are near something count twice."""
+    """One thread per path: what its motions cost, where parts near something count twice."""
     row = wp.tid()
     row += launch_offset[0]
     cost = float(0.0)
     for i in range(near.shape[1]):
-        length = distance(paths[row, i], paths[row, i + 1], paths.shape[2])
+        step = cost_of(paths[row, i], paths[row, i + 1], pace)
         if near[row, i]:
-            length = wp.where(hit[row, i], wp.inf, 2.0 * length)
-        cost += length
+            step = wp.where(hit[row, i], wp.inf, 2.0 * step)
+        cost += step
     costs[row] = wp.where(wp.isnan(cost), wp.inf, cost)
 
 

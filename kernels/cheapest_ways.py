@@ -13,6 +13,7 @@ wp.set_module_options(FEW_THREADS)
 
 # Cost of a segment, as a fraction of the length: removes vertices that do not shorten the path.
 PER_SEGMENT = wp.constant(1.0e-4)
+OTHER_JOINTS = wp.constant(0.5)  # of the time of all joints, beside that of the slowest one
 NOWHERE = wp.constant(-1.0)  # position of a node that is not used
 
 
@@ -47,6 +48,27 @@ def interpolate(
     """The point at a fraction of a segment; at 0 it is the begin."""
     for v in range(begin.shape[0]):
         result[v] = begin[v] + fraction * (end[v] - begin[v])
+
+
+@wp.func
+def cost_of(
+    first: wp.array[wp.float32], second: wp.array[wp.float32], pace: wp.array[wp.float32]
+) -> float:
+    """What a motion costs: its length, or with paces [s/rad or s/m] the time it takes.
+
+    That is the time of the slowest joint, and a little of all others, which decides between motions
+    that take as long.
+    """
+    cost = distance(first, second, first.shape[0])
+    if pace.shape[0] > 0:
+        slowest = float(0.0)
+        total = float(0.0)
+        for v in range(first.shape[0]):
+            seconds = pace[v] * wp.abs(first[v] - second[v])
+            slowest = wp.max(slowest, seconds)
+            total += seconds * seconds
+        cost = slowest + OTHER_JOINTS * wp.sqrt(total)
+    return cost
 
 
 @wp.func
@@ -149,6 +171,7 @@ def cheapest_ways(
     positions: wp.array2d[wp.float32],
     begins: wp.array[wp.int32],
     hit: wp.array2d[wp.bool],  # (rows, n_pairs) motions that are not free; see `connect_nodes`
+    pace: wp.array[wp.float32],  # (n_joints,), or (0,) for lengths; see `cost_of`
     launch_offset: vec1i,  # of this launch in the rows
     # outputs
     totals: wp.array2d[wp.float32],  # (rows, n_nodes) scratch: cost up to each node
@@ -157,12 +180,12 @@ def cheapest_ways(
 ):
     """One thread per path: the cheapest one through its nodes, if it has no more than n vertices.
 
-    A segment costs its length, and a little for being one.
+    A segment costs what its motion costs, and a little for being one.
     """
     row = wp.tid()
     row += launch_offset[0]
     begin = begins[row]
-    n_nodes, n_joints = nodes.shape[1], nodes.shape[2]
+    n_nodes = nodes.shape[1]
     per_segment = PER_SEGMENT * length_of(paths[row])
     totals[row, begin] = 0.0
     before[row, begin] = begin
@@ -172,7 +195,7 @@ def cheapest_ways(
         for i in range(begin, j):
             is_part = are_of_one_segment(positions[row, i], positions[row, j])
             if is_part or not hit[row, j * (j - 1) / 2 + i]:
-                step = distance(nodes[row, i], nodes[row, j], n_joints)
+                step = cost_of(nodes[row, i], nodes[row, j], pace)
                 total = totals[row, i] + step + per_segment
                 if total < least:
                     least = total

@@ -232,7 +232,8 @@ def test_shortcuts_return_what_was_free_where_nothing_is(device):
     assert torch.equal(shorten(paths, problem, every, every, **options), paths)
 
 
-def test_shortcuts_take_the_cheapest_way_through_the_vertices(device):
+@pytest.mark.parametrize("by_time", [False, True])
+def test_shortcuts_take_the_cheapest_way_through_the_vertices(by_time, device):
     """Without points between them, compared with all ways there are, of random free segments."""
     n = 7
     paths = random_paths(20, n, 3)
@@ -256,9 +257,17 @@ def test_shortcuts_take_the_cheapest_way_through_the_vertices(device):
     def nothing(motions, problem, n_segments):
         return torch.zeros_like(motions[:, 1:, 0], dtype=torch.bool)
 
-    options = {"rounds": 1, "n_nodes": 7, "numbers": random.Random(0)}
+    pace = torch.tensor([0.3, 2.0, 0.9])[: 3 if by_time else 0]
+    options = {"rounds": 1, "n_nodes": 7, "numbers": random.Random(0), "pace": pace.to(device)}
     found = shorten(paths.to(device), every, nothing, near, **options).cpu()
     assert not torch.equal(found, paths)
+
+    def cost_of(way: torch.Tensor) -> float:
+        if not by_time:
+            return path_length(way[None]).item()
+        seconds = pace * (way[1:] - way[:-1]).abs()
+        return (seconds.amax(-1) + 0.5 * seconds.norm(dim=-1)).sum().item()
+
     for row, path in enumerate(paths):
         first = 2 if row == 4 else 0
         per_segment = 1e-4 * path_length(path[None]).item()
@@ -268,7 +277,7 @@ def test_shortcuts_take_the_cheapest_way_through_the_vertices(device):
             for inner in itertools.combinations(range(first + 1, n - 1), count)
         ]
         costs = {
-            way: path_length(path[list(way)][None]).item() + per_segment * (len(way) - 1)
+            way: cost_of(path[list(way)]) + per_segment * (len(way) - 1)
             for way in ways
             if all(j == i + 1 or free[row, i, j] for i, j in itertools.pairwise(way))
         }
@@ -336,6 +345,7 @@ def test_the_best_of_several_paths_of_a_problem_is_kept(device):
     """Paths in a plane, of which those above y = 1 are not proven, and are near above y = 0.5."""
     start = torch.tensor([[0.0, 0.0]] * 4, device=device)
     problems = SimpleNamespace(
+        pace=torch.empty(0, device=device),
         start=start,
         goal=start + 1.0,
         near=lambda paths, _: (paths[:, 1:] > 0.5).any(-1),

@@ -57,6 +57,14 @@ class MotionLimits(NamedTuple):
             )
         return limits
 
+    @property
+    def pace(self) -> _Array:
+        """Seconds that each joint takes for a radian or metre of a motion (n_joints,).
+
+        At its limit of the velocity, or what it reaches on a radian or metre from rest to rest.
+        """
+        return 1.0 / np.minimum(self.velocity, np.sqrt(self.acceleration))
+
     def shares(self, curve: JointCurve) -> list[_Array]:
         """The largest share of each limit that a curve uses, (batch,) each, from hulls."""
         found = []

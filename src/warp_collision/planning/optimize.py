@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -19,12 +19,13 @@ from warp_collision.planning.endpoints import (
     require_valid,
     with_margins,
 )
+from warp_collision.planning.motion_limits import MotionLimits
 from warp_collision.planning.objective import Objective
 from warp_collision.planning.problems import Problems
 from warp_collision.planning.search import BestPaths, Budget, PlanningProgress, Search
-from warp_collision.planning.shortcuts import path_length
+from warp_collision.planning.shortcuts import path_length, shortest_of_each
 from warp_collision.planning.terms import SELF_WEIGHT, CollisionTerm, Term
-from warp_collision.planning.timing import TimedPaths, timed
+from warp_collision.planning.timing import MOST_ITERATIONS, TimedPaths, timed
 from warp_collision.poses import PoseLike
 from warp_collision.queries.dispatch import reads_values
 from warp_collision.robot import (
@@ -51,7 +52,8 @@ class PlannedPaths(NamedTuple):
         self_clearance: (batch,) [m], the same between spheres of the robot, +inf if no pairs are
             checked. Pairs above the margin whose clearance is the same at all joint values
             (`SelfCollisionPairs.constant`) are left out: no path could change it.
-        cost: (batch,) the objective of these paths: the sum of all terms.
+        cost: (batch,) the objective of these paths: the sum of all terms; with `limits` the time
+            of `motion` [s], +inf where it is not free.
         length: (batch,) sum of the Euclidean lengths of the segments [rad, prismatic: m].
         iterations: (batch,) int64, rounds of the trees until the first free path, 0 where the
             straight line is free.
@@ -62,6 +64,7 @@ class PlannedPaths(NamedTuple):
         margin: (batch,) [m], the tolerance of the proof: the argument `margin`, and less where a
             start or goal that is proven free is nearer to something.
         near_ends: what is nearer than the argument `margin` at starts and goals, see `NearEnd`.
+        motion: with `limits` the paths as curves in time, see `TimedPaths`; else None.
     """
 
     joints: Tensor
@@ -75,6 +78,7 @@ class PlannedPaths(NamedTuple):
     has_preferred_clearance: Tensor
     margin: Tensor
     near_ends: tuple[NearEnd, ...]
+    motion: TimedPaths | None = None
 
     __repr__ = summary
     _repr_html_ = notebook_html
@@ -118,6 +122,7 @@ def optimize_paths(
     margin: float = 1e-3,
     preferred_clearance: float = 0.01,
     terms: Sequence[Term] = (),
+    limits: Mapping[str, Any] | None = None,
     shapes: Literal["spheres", "exact"] = "spheres",
     self_collision: bool | SelfCollisionPairs = True,
     ignore: Iterable[tuple[str, str]] = (),
@@ -161,6 +166,10 @@ def optimize_paths(
             derivatives must be finite, also beyond joint limits, where a descent may pass. Without
             terms the shortest path is returned, where parts nearer than the preferred clearance
             count twice.
+        limits: of the motors, `velocity`, `acceleration` and `jerk` of `timed`: plans for the time.
+            Shortcuts count seconds instead of radians. In the end the best path of each problem and
+            those of other trees become curves, as by `timed`. The fastest one is returned, as
+            `motion`, with the path that it was made of. `cost` is its time [s]. Not with `terms`.
         shapes: see `configuration_in_collision`. With "exact" all proofs are of the shapes, those
             of starts and goals too, and the clearances of the result are. Costs stay those of
             spheres.
@@ -201,6 +210,10 @@ def optimize_paths(
         >>> found = optimize_paths(start, goal, load_panda(), world)
         >>> found.free.tolist(), tuple(found.joints.shape), found.clearance.item() >= 0.0
         ([True], (1, 32, 7), True)
+        >>> limits = {"acceleration": 15.0, "jerk": 500.0}  # velocities are those of the URDF
+        >>> motion = optimize_paths(start, goal, load_panda(), world, limits=limits).motion
+        >>> motion.free.tolist(), bool(motion.jerk_share <= 1.0)
+        ([True], True)
         >>> found.has_preferred_clearance.tolist()  # 10 mm by default
         [True]
     """
@@ -227,6 +240,17 @@ def optimize_paths(
     robot.layout.is_exact(shapes)  # raises for others
     if isinstance(terms, str) or not isinstance(terms, Iterable):
         raise TypeError(f"terms must be a sequence of callables, got {short_repr(terms)}")
+    if limits is not None:
+        if not isinstance(limits, Mapping) or not limits.keys() <= set(MotionLimits._fields):
+            raise TypeError(
+                "limits must be a mapping with velocity, acceleration and jerk, got "
+                f"{short_repr(limits)}"
+            )
+        if len(terms):
+            raise ValueError(f"limits must be without terms, got {len(terms)} terms")
+        limits_of_time = MotionLimits.of(robot, **limits)
+    else:
+        limits_of_time = None
     must_be_valid = on_invalid_endpoints == "raise"
     start = endpoint_operand("start", start, robot, world, must_be_valid)
     goal = endpoint_operand("goal", goal, robot, world, must_be_valid)
@@ -243,7 +267,9 @@ def optimize_paths(
     margin, contacts = float(margin), (self_collision, tuple(ignore))
     clearances = margin, start.new_full((1,), margin), max(margin, float(preferred_clearance))
     options = *clearances, *contacts, base_pose, shapes
-    problems = Problems(robot, world, start, goal, env_index, *options)
+    problems = Problems(
+        *(robot, world, start, goal, env_index), *options, limits_of_time=limits_of_time
+    )
     with torch.no_grad():
         problems, valid = with_margins(problems)
         if must_be_valid:
@@ -252,9 +278,15 @@ def optimize_paths(
         objective = _objective(problems, terms)
         best = BestPaths(problems, objective if terms else None, horizon, progress)
         first_only = until == "first"
-        Search(problems, objective, best, budget, numbers, n_seeds, first_only).run(valid.all(0))
+        search = Search(problems, objective, best, budget, numbers, n_seeds, first_only)
+        search.run(valid.all(0))
+        motion = None
+        if limits is not None:
+            most = 0 if budget.is_late else MOST_ITERATIONS
+            motion = _soonest(problems, best, search.others, limits, most)
         measured = _measured(problems, objective, best, first_only)
     clearance, world_clearance, self_clearance, cost, is_far = measured
+    cost = cost if motion is None else best.cost
     return PlannedPaths(
         best.joints,
         best.free,
@@ -267,7 +299,44 @@ def optimize_paths(
         is_far,
         problems.margins.expand(len(start)).clone(),
         near,
+        motion,
     )
+
+
+def _soonest(
+    problems: Problems,
+    best: BestPaths,
+    others: list[tuple[Tensor, Tensor]],
+    limits: Mapping[str, Any],
+    max_iterations: int,
+) -> TimedPaths:
+    """The fastest curve of each problem, whose path becomes the best one."""
+    batch = len(best.joints)
+    every = torch.arange(batch, device=best.joints.device)
+    paths = torch.cat([best.joints, *(paths for paths, _ in others)])
+    problem = torch.cat([every, *(problem for _, problem in others)])
+    # Those that have more vertices than the horizon are NaN.
+    kept = problems.is_free(paths, problem)
+    kept[:batch] = True
+    paths, problem = paths[kept], problem[kept]
+    motion = timed(
+        paths.nan_to_num(),  # of ends that are not finite
+        problems.robot,
+        problems.world,
+        **limits,
+        margin=problems.margin,
+        shapes=problems.shapes,
+        self_collision=problems.self_collision,
+        max_iterations=max_iterations,
+        **problems.world_of(problem),
+    )
+    motion = motion._replace(free=motion.free & best.free[problem])
+    seconds = torch.where(motion.free.cpu(), motion.duration, torch.inf)
+    rows = shortest_of_each(seconds, problem.cpu(), 1)
+    chosen = motion.of(rows)
+    best.joints, best.cost = paths[rows], seconds[rows].to(best.cost)
+    best.report()
+    return chosen
 
 
 def _objective(problems: Problems, terms: Sequence[Term]) -> Objective:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from warp_collision.planning.motion_limits import MotionLimits
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
 from warp_collision.robot.checks.joint_path import robot_tables
@@ -42,11 +43,19 @@ class Problems:
     base_pose: Tensor | None  # (batch, 7) of the root link in the world
     shapes: Literal["spheres", "exact"]  # what of a link touches an obstacle
     has_smaller_margins: bool = False  # whether some `margins` may be less than `margin`
+    limits_of_time: MotionLimits | None = None  # of plans for the time, not the length
 
     @cached_property
     def limits(self) -> Tensor:
         """Limits (n_joints, 2) of the joints, on the device."""
         return self.robot.joint_limits.to(self.start.device).clone()
+
+    @cached_property
+    def pace(self) -> Tensor:
+        """What joints take for their motion (n_joints,) [s/rad, s/m]; (0,) where lengths count."""
+        if self.limits_of_time is None:
+            return self.start.new_empty(0)
+        return torch.from_numpy(self.limits_of_time.pace).to(self.start)
 
     @property
     def checked_pairs(self) -> bool | SelfCollisionPairs:

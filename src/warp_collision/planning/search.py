@@ -6,7 +6,7 @@ import math
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -117,7 +117,7 @@ class BestPaths:
             paths, problem, near = paths[proven], problem[proven], near[proven]
             cost = self._objective(paths, problem)
         else:
-            cost = costs_of(paths, near, hit)
+            cost = costs_of(paths, near, hit, self._problems.pace)
         before = self.cost.clone() if self._progress is not None else None
         rounds = torch.full_like(problem[:1], self.rounds)
         kept = self.joints, self.far, self.iterations, self.cost
@@ -141,17 +141,18 @@ class BestPaths:
             )
 
 
-def costs_of(paths: Tensor, near: Tensor, hit: Tensor) -> Tensor:
-    """Lengths (n,) of paths (n, horizon, n_joints), infinite where they are not proven free.
+def costs_of(paths: Tensor, near: Tensor, hit: Tensor, pace: Tensor) -> Tensor:
+    """Lengths or times (n,) of paths (n, horizon, n_joints), infinite where not proven free.
 
     Args:
         paths: the paths.
         near: (n, horizon - 1) bool, segments that count twice.
         hit: (n, horizon - 1) bool, which of these are not proven free.
+        pace: of times, see `Problems.pace`.
     """
     costs = paths.new_empty(len(paths))
-    operands = paths, near, hit, costs
-    launch(kernels.lengths_of_paths, (len(paths),), *operands, device=paths.device)
+    operands = paths.contiguous(), near, hit, pace, costs
+    launch(kernels.costs_of_paths, (len(paths),), *operands, device=paths.device)
     return costs
 
 
@@ -184,6 +185,7 @@ class Search:
         numbers: of which random numbers are drawn.
         n_seeds: paths of trees for each problem, of which the best ones are improved.
         first_only: whether paths are not improved.
+        others: paths (n, horizon, n_joints) of problems (n,) that were the best before a descent.
     """
 
     problems: Problems
@@ -193,6 +195,7 @@ class Search:
     numbers: random.Random
     n_seeds: int
     first_only: bool
+    others: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
     @property
     def is_over(self) -> bool:
@@ -279,11 +282,13 @@ class Search:
                 if budget.is_late:
                     break
                 if most is not None:
-                    kept = shortest_of_each(path_length(paths), problem, most)
+                    kept = shortest_of_each(self._far_costs(paths), problem, most)
                     paths, problem = paths[kept], problem[kept]
                 paths = self._shorten(paths, problem, rounds)
                 best.offer_polylines(paths, problem)
-        straight = torch.linalg.vector_norm(self.problems.goal - self.problems.start, dim=1)
+            if self.problems.limits_of_time is not None:
+                self.others.append((resample(paths, best.horizon), problem))
+        straight = self._far_costs(torch.stack((self.problems.start, self.problems.goal), dim=1))
         cost = best.cost[rows]
         may_gain = cost.isfinite()  # not one that was proven by trees, and then was not
         if not by_cost:
@@ -299,9 +304,17 @@ class Search:
                 best.offer_polylines(self._shorten(paths, rows, _ROUNDS), rows)
             rows = rows[best.cost[rows] < (1.0 - _GAIN) * before]
 
+    def _far_costs(self, paths: Tensor) -> Tensor:
+        """Costs (n,) of paths that are near nothing."""
+        if self.problems.limits_of_time is None:
+            return path_length(paths)
+        near = torch.zeros(paths[:, 1:, 0].shape, dtype=torch.bool, device=paths.device)
+        return costs_of(paths, near, near, self.problems.pace)
+
     def _shorten(self, paths: Tensor, problem: Tensor, rounds: int) -> Tensor:
         checks = self.problems.hits, self.problems.near
-        options = {"rounds": rounds, "n_nodes": _NODES, "numbers": self.numbers}
+        pace = self.problems.pace
+        options = {"rounds": rounds, "n_nodes": _NODES, "numbers": self.numbers, "pace": pace}
         return shorten(paths, problem, *checks, **options)
 
     def _descend(self, problem: Tensor, iterations: int) -> Tensor:

@@ -65,6 +65,7 @@ def shorten(
     rounds: int,
     n_nodes: int,
     numbers: random.Random,
+    pace: Tensor | None = None,
 ) -> Tensor:
     """Shorter paths with the same ends and no more vertices; each segment is proven free.
 
@@ -80,15 +81,18 @@ def shorten(
         rounds: number of rounds.
         n_nodes: nodes of a path in a round, if it does not have more vertices.
         numbers: of which the random points are drawn.
+        pace: (n_joints,) [s/rad, prismatic: s/m], by which the soonest path is taken; or (0,), for
+            the shortest.
 
     Returns:
         (batch, n, n_joints), as `paths`.
     """
+    pace = paths.new_empty(0) if pace is None else pace
     count = max(n_nodes, paths.shape[1])
     most = _MOTIONS_ON_CPU if paths.device == CPU else _MOTIONS_ON_GPU
     at_once = max(most // (count * (count - 1) // 2), 1)
     shorter = [
-        _shorten(part, problem_of_part, hits, near, rounds, n_nodes, numbers)
+        _shorten(part, problem_of_part, hits, near, rounds, n_nodes, numbers, pace)
         for part, problem_of_part in zip(
             paths.contiguous().split(at_once), problem.split(at_once), strict=True
         )
@@ -104,6 +108,7 @@ def _shorten(
     rounds: int,
     n_nodes: int,
     numbers: random.Random,
+    pace: Tensor,
 ) -> Tensor:
     (batch, n, n_joints), device = paths.shape, paths.device
     for index in range(rounds):
@@ -123,7 +128,7 @@ def _shorten(
         owner = problem.repeat_interleave(n_pairs)
         hit = near(motions.flatten(0, 1), owner, n_segments.flatten()).view(batch, n_pairs)
         shorter, before = torch.empty_like(paths), begins.new_empty((batch, count))
-        operands = paths, nodes, positions, begins, hit
+        operands = paths, nodes, positions, begins, hit, pace
         operands = *operands, torch.empty_like(positions), before, shorter
         launch(kernels.cheapest_ways, (batch,), *operands, device=device)
         # Parts of a free segment are free up to rounding: the result is checked again.

@@ -37,6 +37,7 @@ _Piecewise = tuple[_Array, _Array]
 _SPANS, _MOST_SPANS, _DOUBLED = 32, 128, 2
 _FINER = (1.0, 0.1, 0.01)  # tolerances of the last proof, relative to the margin
 _STILL = 1.0e-12  # rad or m, of a path without motion
+MOST_ITERATIONS = 60
 _ABOVE = 1.0 + 1.0e-12  # of times, so that rounding exceeds no limit
 
 
@@ -71,6 +72,25 @@ class TimedPaths(NamedTuple):
 
     __repr__ = summary
 
+    def of(self, rows: Tensor) -> TimedPaths:
+        """Those of some rows (m,) int64.
+
+        Example:
+            >>> import torch
+            >>> from warp_collision import MeshWorld
+            >>> from warp_collision.examples import load_panda
+            >>> from warp_collision.planning import timed
+            >>> ready = torch.tensor([0.0, -0.8, 0.0, -2.4, 0.0, 1.6, 0.8])
+            >>> paths = torch.stack((ready, ready + 0.1, ready, ready + 0.2)).view(2, 2, 7)
+            >>> found = timed(paths, load_panda(), MeshWorld(), acceleration=10.0, jerk=200.0)
+            >>> found.of(found.duration.argsort()[:1]).duration.item() == found.duration[0].item()
+            True
+        """
+        curve, *values = self
+        at = rows.to(curve.times.device)
+        chosen = (value[rows.to(value.device)] for value in values)
+        return TimedPaths(JointCurve(curve.times[at], curve.coefficients[at]), *chosen)
+
 
 @reads_values
 def timed(
@@ -87,7 +107,7 @@ def timed(
     self_collision: bool | SelfCollisionPairs = True,
     ignore: Iterable[tuple[str, str]] = (),
     base_pose: PoseLike | None = None,
-    max_iterations: int = 60,
+    max_iterations: int = MOST_ITERATIONS,
 ) -> TimedPaths:
     """Joint paths as curves in time within the limits of the motors, proven free.
 
