@@ -15,7 +15,7 @@ pytest.importorskip("coal", reason="the judge needs pin and coal, of the extra '
 
 from benchmarks import face_queries, motors_report, problems, referee_report
 from benchmarks.__main__ import main
-from benchmarks.harness import Failed
+from benchmarks.harness import RESULTS, Failed
 from benchmarks.planners import vamp_rrt_connect
 from benchmarks.problems import list_problems
 
@@ -120,6 +120,11 @@ def test_reports_of_the_referee(tmp_path: Path) -> None:
     assert referee_report.said(rows()[0]).endswith('after `until="first"`, theirs')
     motors_report.write(results, tmp_path / "referee.json")
     assert motors_report.read(tmp_path / "referee.json") == results
+
+
+def test_kept_results_make_the_kept_tables() -> None:
+    kept = motors_report.read(RESULTS / "referee.json")
+    assert referee_report.markdown(kept).rstrip("\n") + "\n" == (RESULTS / "referee.md").read_text()
 
 
 def test_vamp_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
