@@ -8,14 +8,24 @@ little elsewhere. Labels of all contenders have to be the same bits.
 - **world by world**: the labeler with the rows of one world after another, not all in one batch;
 - **worlds loaded anew**: the labeler with an empty cache of worlds;
 - **one worker**: two workers are timed by the clock, with half of the rows each.
+
+`--command ROWS` labels a Parquet file of so many paths of 30 waypoints by `warp-collision label`
+instead, yes or no, and prints what the command prints.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import io
+import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from importlib.resources import files
 from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,9 +83,9 @@ def worlds_of(count: int) -> dict[str, dict[str, Any]]:
     return found
 
 
-def rows_of(count: int, worlds: Sequence[str]) -> list[PathRow]:
+def rows_of(count: int, worlds: Sequence[str], seed: int = 1) -> list[PathRow]:
     """Paths from near the start of a problem to half of the way to its goal."""
-    rng, names, rows = np.random.default_rng(1), problem_names(), []
+    rng, names, rows = np.random.default_rng(seed), problem_names(), []
     for index in range(count):
         at = index % len(worlds)
         problem = problems()[names[at % len(names)]]
@@ -181,10 +191,45 @@ def workloads(given: Setup) -> Iterator[Workload]:
     yield Workload(name, "path", partial(training_step, given))
 
 
-add_options = harness.timing_options
+def by_command(count: int) -> str:
+    """The summary of the command `label` for a file of rows in 200 worlds, on one thread."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from warp_collision.cli.__main__ import main
+
+    lists = pa.list_(pa.list_(pa.float32()))
+    schema = pa.schema({"path": lists, "world": pa.string()})
+    worlds = worlds_of(WORLDS)
+    torch.set_num_threads(1)
+    told = io.StringIO()
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        for world, content in worlds.items():
+            (folder / f"{world}.yaml").write_text(json.dumps(content))
+        with pq.ParquetWriter(folder / "paths.parquet", schema) as file:
+            for begin in range(0, count, 10_000):
+                rows = rows_of(min(10_000, count - begin), [*worlds], begin)
+                paths = [row.path[:30].tolist() for row in rows]
+                names = [f"{row.world}.yaml" for row in rows]
+                file.write_table(pa.table([paths, names], schema))
+        robot = str(files("warp_collision.assets") / "panda" / "panda.urdf")
+        arguments = [str(folder / "paths.parquet"), "--robot", robot, "--world", name]
+        arguments += ["--out", str(folder / "labels"), "--device=cpu"]
+        with contextlib.redirect_stdout(told):
+            require(main(["label", *arguments, "--outputs", "free"]) == 0, "rows have errors")
+    return told.getvalue()
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    harness.timing_options(parser)
+    parser.add_argument("--command", type=int, metavar="ROWS", help="label a file by the command")
 
 
 def run(options: Any) -> str:
     """The table."""
+    if options.command is not None:
+        return by_command(options.command)
     sizes = (max(2, round(count * options.scale)) for count in (ROWS, WORLDS))
     return harness.measure(workloads(set_up(*sizes)), options)

@@ -235,6 +235,15 @@ def test_wrong_input_is_one_line_and_status_2(capsys, tmp_path, world, spheres):
         assert err.count("\n") == 1
 
 
+def test_an_interrupt_is_no_traceback(capsys, monkeypatch, world, spheres):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(warp_collision, "clearance", interrupted)
+    status, out, err = check(capsys, world, spheres([[0.0, 0.0, 0.0, 0.1]]))
+    assert (status, out, err) == (130, "", "interrupted\n")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -226,6 +227,45 @@ def test_shards_write_into_one_folder_at_the_same_time(tmp_path):
     pd.testing.assert_frame_equal(found, read(tmp_path / "whole"), check_exact=True)
 
 
+def slurm_script() -> str:
+    """The array of Slurm jobs that the page on data sets has."""
+    page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
+    (script,) = (block for block in page.split("```") if "#SBATCH" in block)
+    assert "#SBATCH --array=0-7 " in script
+    return script.removeprefix("text\n")
+
+
+def test_the_array_of_slurm_jobs_labels_all_rows(tmp_path, monkeypatch):
+    write_paths(tmp_path, 30)
+    (tmp_path / "panda.urdf").symlink_to(PANDA)
+    assert label(tmp_path, "whole", "--quiet") == 0
+    monkeypatch.chdir(tmp_path)
+    for task in range(8):
+        text = slurm_script().replace("$SLURM_ARRAY_TASK_ID", str(task)).replace("\\\n", " ")
+        program, *arguments = shlex.split(text, comments=True)
+        assert program == "warp-collision"
+        # Slices of 512 rows are shares, of which so few rows are one.
+        assert main([*arguments, "--device=cpu", "--quiet", "--batch-rows=2"]) == 0
+    found = read(tmp_path / "labels")
+    pd.testing.assert_frame_equal(found, read(tmp_path / "whole"), check_exact=True)
+    assert len({name.split("-")[3] for name in parts_of(tmp_path / "labels")}) == 8
+
+
+@pytest.mark.slow
+def test_the_text_of_the_slurm_script_runs_as_it_is(tmp_path):
+    """By a shell, a job after the other; where SIGTERM comes, Slurm runs the job again."""
+    write_paths(tmp_path, 30)
+    (tmp_path / "panda.urdf").symlink_to(PANDA)
+    assert label(tmp_path, "whole", "--quiet") == 0
+    (tmp_path / "job.sh").write_text(slurm_script())
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for task in range(8):
+        environment = {**os.environ, "PATH": path, "SLURM_ARRAY_TASK_ID": str(task)}
+        subprocess.run(["bash", "job.sh"], cwd=tmp_path, env=environment, check=True)
+    found = read(tmp_path / "labels")
+    pd.testing.assert_frame_equal(found, read(tmp_path / "whole"), check_exact=True)
+
+
 def test_two_runs_of_one_shard_are_refused(tmp_path, capsys):
     from warp_collision.labeling.parts import PartWriter
 
@@ -298,21 +338,15 @@ def test_a_signal_loses_nothing(tmp_path, sent):
 
 @pytest.mark.slow
 def test_kills_at_random_moments_lose_nothing(tmp_path):
-    write_paths(tmp_path, 120)
-    assert label(tmp_path, "whole", "--quiet") == 0
-    command = [sys.executable, "-m", "warp_collision.cli", "label", tmp_path / "paths.parquet"]
-    command += [f"--robot={PANDA}", f"--world={tmp_path / 'worlds'}", f"--out={tmp_path / 'out'}"]
-    command += ["--device=cpu", "--quiet", "--batch-rows=1", "--part-rows=2"]
-    rng = np.random.default_rng(5)
-    for _ in range(100):
-        with subprocess.Popen([*map(str, command)]) as process:
-            time.sleep(rng.uniform(0.0, 8.0))
-            process.kill()
-        if len(parts_of(tmp_path / "out")) == 60:
-            break
-    assert label(tmp_path, "out", "--batch-rows=1", "--part-rows=2", "--quiet") == 0
-    found = read(tmp_path / "out")
-    pd.testing.assert_frame_equal(found, read(tmp_path / "whole"), check_exact=True)
+    """A hundred times, with random options, shards and signals; see `killed_runs.py`."""
+    script = Path(__file__).parents[1] / "support" / "killed_runs.py"
+    command = [sys.executable, str(script), str(tmp_path / "trial"), "--kills=100"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["kills"] == 100
+    assert found["finished"] >= 3, "too few folders were finished for the kills to matter"
+    assert "Traceback" not in done.stderr
 
 
 _PEAK = """

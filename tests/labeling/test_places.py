@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from test_label_command import label, parts_of, read, write_paths
 
+from gcs_server import GcsServer
 from robots import PANDA
 from warp_collision.cli.__main__ import main
 from warp_collision.labeling import PathFiles
@@ -23,7 +24,7 @@ pd = pytest.importorskip("pandas")
 
 
 @pytest.fixture(scope="module")
-def bucket():
+def s3():
     """The URI of a place in a bucket of an S3 server, as a function of its name."""
     server_of = pytest.importorskip("moto.server", reason="moto is not installed")
     import boto3
@@ -41,6 +42,18 @@ def bucket():
         server.stop()
 
 
+@pytest.fixture(scope="module")
+def gs():
+    """The same of a server of Google Cloud Storage."""
+    with GcsServer() as server:
+        yield server.uri
+
+
+@pytest.fixture(params=["s3", "gs"])
+def bucket(request):
+    return request.getfixturevalue(request.param)
+
+
 def copy_to(uri: str, file) -> None:
     system, path = file_system(uri)
     with system.open_output_stream(path) as stream:
@@ -53,6 +66,9 @@ def read_uri(uri: str) -> "pd.DataFrame":
     return table.to_pandas().sort_values("id", ignore_index=True)
 
 
+@pytest.mark.parametrize(
+    "bucket", ["s3", pytest.param("gs", marks=pytest.mark.slow)], indirect=True
+)
 def test_object_stores_are_read_and_written(bucket, tmp_path, capsys):
     file = write_paths(tmp_path, 24)
     assert label(tmp_path, "here", "--quiet") == 0
@@ -83,7 +99,7 @@ def test_object_stores_are_read_and_written(bucket, tmp_path, capsys):
     assert "no such file" in capsys.readouterr().err
     assert main([*command[:1], "none://data/in", *command[2:]]) == 2
     assert "none://data/in" in capsys.readouterr().err
-    assert not (tmp_path / "s3:").exists()
+    assert not [*tmp_path.glob("*:")]
 
 
 def test_files_on_object_stores(bucket, tmp_path):
@@ -116,6 +132,18 @@ def test_files_on_object_stores(bucket, tmp_path):
     copy_to(bucket("array/x.npy"), file)
     with pytest.raises(ValueError, match="must be on a file system of this machine"):
         of("array")
+
+
+def test_a_store_that_fails_names_the_place(gs, tmp_path, capsys):
+    write_paths(tmp_path, 2)
+    command = ["label", str(tmp_path / "paths.parquet"), f"--robot={PANDA}", "--device=cpu"]
+    command += [f"--world={tmp_path / 'worlds'}", "--quiet", "--out"]
+    other = gs("out").replace("@data", "@none")
+    assert main([*command, other]) == 2
+    assert "gs://anonymous@none/out" in "".join(capsys.readouterr().err.split())
+    nobody = "gs://anonymous@data/out?scheme=http&endpoint_override=127.0.0.1:9"
+    assert main([*command, f"{nobody}&retry_limit_seconds=0.1"]) == 2
+    assert "gs://anonymous@data/out" in "".join(capsys.readouterr().err.split())
 
 
 def test_stores_without_locks_notice_another_run(bucket):

@@ -397,3 +397,12 @@ def test_labels_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert "plain loop" in text
     assert "| two workers | path |" in text
+
+
+def test_labels_by_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pyarrow")
+    assert main(["label", "--command", "40"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("40 paths labelled: ")
+    assert "0 with errors; " in told
+    assert " a second" in told

@@ -25,7 +25,7 @@ from warp_collision.cli import (
     robot,
     view,
 )
-from warp_collision.cli.common import BAD_INPUT, INTERNAL_ERROR
+from warp_collision.cli.common import BAD_INPUT, INTERNAL_ERROR, INTERRUPTED
 from warp_collision.cli.terminal import Parser, plain_numbers, print_text
 
 _COMMANDS = {
@@ -60,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: without the program's name; by default those of the process.
 
     Returns:
-        The exit status: 0 free, 1 collision or no path, 2 wrong input, 3 an error of the program.
+        The exit status: 0 free, 1 collision or no path, 2 wrong input, 3 an error of the program,
+        130 interrupted.
         Wrong usage and `--help` leave by SystemExit, as argparse does.
     """
     if arguments is None:
@@ -76,6 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message = " ".join(str(error).split())
         print_text(f"warp-collision: error: {message}", sys.stderr)
         return BAD_INPUT
+    except KeyboardInterrupt:
+        print_text("interrupted", sys.stderr)
+        return INTERRUPTED
     except Exception:  # Python's own status, 1, would read as a collision
         print_text(traceback.format_exc(), sys.stderr, end="")
         return INTERNAL_ERROR

@@ -19,10 +19,10 @@ that are written are not computed again.
 EPILOG = """\
 PATHS are as for `warp-collision check`: .parquet files with a row for each
 path, HDF5 files in the layout of MPiNets or with an array of paths, a folder of
-a LeRobot data set of version 3, whose episodes are paths, .npy, .npz and .csv
-files, folders of these, and patterns such as 'run-*/**/*.parquet'. PATHS (but
-.npy, .npz and .csv) and DIR may be on an object store, as s3://bucket/paths or
-gs://bucket/paths.
+a LeRobot data set of version 3, whose episodes are paths, .tar shards of
+WebDataset, .npy, .npz and .csv files, folders of these, and patterns such as
+'run-*/**/*.parquet'. PATHS (but .npy, .npz and .csv) and DIR may be on an
+object store, as s3://bucket/paths or gs://bucket/paths.
 
 The columns are id, source and row (the file and its row), free, clearance,
 self_clearance, cost, first_contact, depth, position, link, obstacle,
@@ -84,21 +84,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--batch-rows",
-        type=common.count,
+        type=at_least_one,
         default=512,
         metavar="N",
         help="rows that are labelled at a time (default 512)",
     )
     parser.add_argument(
         "--part-rows",
-        type=common.count,
+        type=at_least_one,
         default=10_000,
         metavar="N",
         help="rows of a file; what is not in one is lost if the run ends (default 10000)",
     )
     parser.add_argument(
         "--cache-mib",
-        type=common.count,
+        type=at_least_one,
         default=256,
         metavar="MIB",
         help="bound of the worlds that a process keeps (default 256)",
@@ -146,7 +146,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="label on a cluster of Ray, by default a local one; after PATHS",
     )
     cluster.add_argument(
-        "--workers", type=positive, metavar="N", help="most processes (default: one for each CPU)"
+        "--workers",
+        type=at_least_one,
+        metavar="N",
+        help="most processes (default: one for each CPU)",
     )
     cluster.add_argument(
         "--gpus-per-worker",
@@ -166,7 +169,7 @@ def place(text: str) -> Path | str:
     return place_of(text)
 
 
-def positive(text: str) -> int:
+def at_least_one(text: str) -> int:
     """An argument that is a whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")

@@ -36,8 +36,8 @@ class LabelFolder(Protocol):
     def write(self, name: str, content: Any) -> None:
         """Writes a file, or replaces it."""
 
-    def create(self, name: str, content: Any) -> None:
-        """Writes a file unless it is there."""
+    def create(self, name: str, content: Any, shard: str) -> None:
+        """Writes a file unless it is there; its temporary file has the name of a shard."""
 
     def remove(self, name: str) -> None:
         """Removes a file if it is there."""
@@ -81,9 +81,9 @@ class _Directory:
         with _naming(self._path / name):
             self._temporary(name, content).replace(self._path / name)
 
-    def create(self, name: str, content: Any) -> None:
+    def create(self, name: str, content: Any, shard: str) -> None:
         with _naming(self._path / name):
-            temporary = self._temporary(name, content)
+            temporary = self._temporary(f"{Path(name).stem}-{shard}", content)
             with contextlib.suppress(FileExistsError):  # of another shard, which began first
                 os.link(temporary, self._path / name)
             temporary.unlink()
@@ -137,7 +137,7 @@ class _Store:
         ):
             file.write(content)
 
-    def create(self, name: str, content: Any) -> None:
+    def create(self, name: str, content: Any, shard: str) -> None:
         if name not in self.names():
             self.write(name, content)
 

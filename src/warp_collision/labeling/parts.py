@@ -179,7 +179,8 @@ class PartWriter:
                     f"{where}: parts must have a manifest, got none; --overwrite labels all rows "
                     "anew"
                 )
-            self._folder.create(_MANIFEST, json.dumps(wanted, indent=1).encode())
+            content = json.dumps(wanted, indent=1).encode()
+            self._folder.create(_MANIFEST, content, self._shard)
         found = json.loads(self._folder.read(_MANIFEST))
         for name in sorted({*found, *wanted}):
             if found.get(name) != wanted.get(name):

@@ -25,11 +25,20 @@ from warp_collision.labeling.places import (
     place_of,
     split_pattern,
 )
+from warp_collision.labeling.shards import read_shard
 from warp_collision.messages import escaped, one_line, short_repr
 from warp_collision.robot import load_trajectory
 
 ARRAYS, TABLES, HDF5 = (".npy", ".npz", ".csv", ".json"), (".parquet",), (".h5", ".hdf5")
-ENDINGS = (*ARRAYS, *TABLES, *HDF5)
+SHARDS = (".tar",)
+ENDINGS = (*ARRAYS, *TABLES, *HDF5, *SHARDS)
+_KINDS = {
+    **dict.fromkeys(ARRAYS, "array"),
+    **dict.fromkeys(TABLES, "table"),
+    **dict.fromkeys(HDF5, "hdf5"),
+    **dict.fromkeys(SHARDS, "shard"),
+}
+_SEQUENTIAL = ("lerobot", "shard")  # kinds that are read from the beginning alone
 _SCANNED = tuple(ending for ending in ENDINGS if ending != ".json")  # in folders
 _BATCH = 256  # rows that are read at a time
 _MOST_PIECES = 16  # of a row group
@@ -42,7 +51,7 @@ class FileSlice(NamedTuple):
         file: its path.
         begin: the first row.
         end: behind the last one; None for all that there are.
-        kind: "array", "table", "hdf5" or "lerobot".
+        kind: "array", "table", "hdf5", "shard" or "lerobot".
     """
 
     file: str
@@ -62,12 +71,15 @@ class PathFiles:
     - `.h5`, `.hdf5`: an array of paths under one of the names of that column, or the layout of
       MPiNets: `hybrid_solutions` or `global_solutions` with a world of cuboids and cylinders for
       each. Slots with a quaternion or a size of 0 are empty.
+    - `.tar`: a shard of WebDataset, with a path for each sample: in a member `.npy`, or under the
+      names of the columns in members `.npz` and `.json`, such as `0001.npz` with an array `path`
+      beside `0001.json` with a `world`. Its id is the key, `0001`. A shard is read as a whole.
     - a folder of a LeRobot data set of version 3: an episode is a path, of its `observation.state`.
     - any other folder: all such files in it and below, by name;
     - a pattern such as `run-*/**/*.parquet`: all such files that match it, or in folders that do.
 
-    Folders, Parquet and HDF5 files may be on an object store: `s3://bucket/paths`, `gs://...`, and
-    what else `pyarrow.fs.FileSystem.from_uri` reads.
+    Folders, Parquet and HDF5 files and shards may be on an object store: `s3://bucket/paths`,
+    `gs://...`, and what else `pyarrow.fs.FileSystem.from_uri` reads.
 
     The id of a row that has none is that of its file and its number, as `paths.npz:7`; that of an
     episode is its index.
@@ -134,7 +146,7 @@ class PathFiles:
 
     def _counts(self, file: str, kind: str) -> list[int] | None:
         """Rows of each part of a file that is read from its beginning."""
-        if kind == "lerobot":
+        if kind in _SEQUENTIAL:
             return None
         try:
             if kind == "table":
@@ -155,6 +167,7 @@ class PathFiles:
             "table": self._read_table,
             "hdf5": lambda s: read_hdf5(s.file, s.begin, s.end, self._columns.get("path")),
             "lerobot": lambda s: read_episodes(s.file, self._columns),
+            "shard": lambda s: read_shard(s.file, self._columns, self._names),
         }
         index = part.begin
         name = self._name_of[part.file]
@@ -195,7 +208,7 @@ class PathFiles:
             given = f"the rows {', '.join(names[:3])}" if found else "no row"
             raise ValueError(f"id must be that of one row, got {short_repr(wanted)} of {given}")
         file, kind, index = found[0]
-        if kind == "lerobot":
+        if kind in _SEQUENTIAL:
             return next(itertools.islice(self.read(FileSlice(file, 0, None, kind)), index, None))
         return next(self.read(FileSlice(file, index, index + 1, kind)))
 
@@ -206,13 +219,15 @@ class PathFiles:
         is_number = number.isdecimal() and (
             name == self._name_of[file] or (ids is None and not name and len(self.files) == 1)
         )
-        if is_number and kind != "lerobot":
-            return [int(number)] if int(number) < sum(self._counts(file, kind) or ()) else []
+        if is_number:
+            counts = self._counts(file, kind)
+            count = sum(1 for _ in ids or ()) if counts is None else sum(counts)
+            return [int(number)] if int(number) < count else []
         return [index for index, value in enumerate(ids or ()) if wanted == value]
 
     def _ids(self, file: str, kind: str) -> Iterator[str] | None:
         """The ids of a file as text, None where rows have none."""
-        if kind == "lerobot":
+        if kind in _SEQUENTIAL:
             return (str(row.id) for row in self.read(FileSlice(file, 0, None, kind)))
         column = self._columns.get("id", "id")
         if kind != "table" or column not in (table := open_parquet(file)).schema_arrow.names:
@@ -329,4 +344,4 @@ def _kind(where: Path | str) -> str:
             f"{escaped(where)}: {', '.join(ARRAYS)} must be on a file system of this machine, not "
             "on an object store"
         )
-    return "table" if ending in TABLES else "hdf5" if ending in HDF5 else "array"
+    return _KINDS[ending]
