@@ -73,7 +73,7 @@ def _members(file: str) -> Iterator[tuple[str, Any]]:
         while (member := tar.next()) is not None:
             if member.isfile():
                 yield member.name, tar.extractfile(member)
-            tar.members.clear()  # else all of them are kept
+            tar.members.clear()  # pyright: ignore[reportAttributeAccessIssue]  # else all are kept
         source.seek(tar.offset)
         if source.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
             raise ValueError("must end as a tar file does, with blocks of zeros: was it cut off?")
