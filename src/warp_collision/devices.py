@@ -156,10 +156,24 @@ def require_memory(what: str, n_bytes: int, device: torch.device) -> None:
         )
 
 
+@functools.cache
+def n_multiprocessors(device: torch.device) -> int:
+    """How many multiprocessors a GPU has; 1 for a CPU."""
+    if not is_gpu(device):
+        return 1
+    return GPUS[device.type].get_device_properties(device).multi_processor_count
+
+
 def synchronize(device: torch.device) -> None:
     """Waits for torch's current stream, so that other streams may read its results."""
     if device.type in GPUS and not is_capturing(device):
         GPUS[device.type].current_stream(device).synchronize()
+
+
+def empty_cache(device: torch.device) -> None:
+    """Gives memory of a GPU back that torch keeps unused, once all streams have come so far."""
+    synchronize_all(device)
+    GPUS[device.type].empty_cache()
 
 
 def synchronize_all(device: torch.device) -> None:

@@ -15,7 +15,9 @@ import public_calls
 import simulated_cuda
 import warp_collision
 from problem_sample import PROBLEMS, QUICK
-from warp_collision import planning, robot, warp_primitives
+from warp_collision import planning, robot, sphere_cost, validate, warp_primitives
+from warp_collision.queries.constants import Constant
+from warp_collision.robot.model import base_pose
 
 Tensor = torch.Tensor
 
@@ -175,6 +177,27 @@ def test_every_call_on_two_streams(
         assert_close(name, as_numbers(each), expected)
 
 
+def test_first_calls_on_two_streams(
+    streams: tuple[Any, Any], gpu: torch.device, cuda: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the first one makes and keeps is there for the second one, before either has run."""
+    operands = public_calls.Operands(gpu)
+    monkeypatch.setattr(validate, "_scalars", {})
+    monkeypatch.setattr(base_pose, "_kept", {})
+    for constant in filter(lambda thing: type(thing) is Constant, gc.get_objects()):
+        monkeypatch.setattr(constant, "_made", type(constant._made)())
+    for name in NAMES:
+        call, found = public_calls.CALLS[name](operands), []
+        cuda.synchronize()
+        for stream in streams:
+            with cuda.stream(stream):
+                found.append(tensors_of(call()))
+        cuda.synchronize()
+        expected = as_numbers(tensors_of(call()))
+        for each in found:
+            assert_close(name, as_numbers(each), expected)
+
+
 def test_every_call_on_a_device_that_is_not_the_current_one(
     name: str, gpu: torch.device, cuda: Any
 ) -> None:
@@ -190,14 +213,17 @@ def test_every_call_on_a_device_that_is_not_the_current_one(
 
 
 def test_few_threads_are_spread_over_the_chip(gpu: torch.device, cuda: Any) -> None:
-    """Kernels with a thread for each configuration run in blocks of one warp."""
+    """Threads for configurations run in blocks of a warp, and few others in small blocks."""
     if gpu.type != simulated_cuda.NAME:
         pytest.skip("sizes of blocks are those that the simulated GPU saw")
     operands = operands_on(gpu)
-    calls = "joint_path_in_collision", "configuration_in_collision", "RobotSpheres.spheres"
-    for call in (*calls, "sphere_cost"):
+    before = cuda.counts()
+    for call in ("joint_path_in_collision", "configuration_in_collision", "RobotSpheres.spheres"):
         public_calls.CALLS[call](operands)()
-    seen = cuda.counts()
+    for n_spheres in (1920, 10_000, 40_000):
+        sphere_cost(torch.ones(1, 1, n_spheres, 4, device=gpu), operands.world)
+    cuda.synchronize()
+    seen = {name for name, count in cuda.counts().items() if count > before.get(name, 0)}
     for kernel in ("joint_path_hit", "configuration_hit", "place_points"):
         assert f"block of 32: {kernel}" in seen
-    assert "block of 256: sphere_cost" in seen
+    assert {f"block of {threads}: sphere_cost" for threads in (32, 64, 256)} <= seen

@@ -22,7 +22,9 @@ from warp_collision import (
     validate,
 )
 from warp_collision.launching import launch
+from warp_collision.queries.sphere_queries import SPHERE_COST
 from warp_collision.robot.model import base_pose
+from warp_collision.world.scene import Scene
 
 Tensor = torch.Tensor
 
@@ -191,6 +193,35 @@ def test_tables_of_a_world_are_there_on_another_stream(
     assert (costs.item() > 0.0) is (change == "grown")
 
 
+def test_threads_share_a_stream(gpu: torch.device) -> None:
+    """Each has arguments of its own, while what both launch runs in one order."""
+    world, spheres = world_of(20, gpu), spheres_on(gpu)
+    distances = 0.02, 0.3
+    expected = [sphere_cost(spheres, world, activation_distance=d).cpu() for d in distances]
+    assert not torch.equal(*expected)
+
+    def work(index: int) -> list[Tensor]:
+        row = slice(index, index + 2)  # other sizes, too
+        options = {"activation_distance": distances[index]}
+        return [sphere_cost(spheres[row], world, **options) for _ in range(40)]
+
+    with ThreadPoolExecutor(2) as pool:
+        for index, costs in enumerate(pool.map(work, range(2))):
+            for cost in costs:
+                assert torch.equal(cost.cpu(), expected[index][index : index + 2])
+
+
+def test_copies_of_poses_and_masks_are_operands(gpu: torch.device) -> None:
+    """As torch makes them where it replays what it compiled in graphs: the answers are the same."""
+    world, spheres = world_of(20, gpu), spheres_on(gpu)
+    expected = sphere_cost(spheres, world)
+    handle, poses, enabled = world._storage.scene.operands()
+    scene = Scene.of(handle, poses.clone(), enabled.clone())
+    parameters = [torch.full((1,), value, device=gpu) for value in (1.0, 0.02)]
+    assert (expected > 0.0).any()
+    assert_same(SPHERE_COST.run(spheres, scene, None, parameters)[0], expected)
+
+
 def test_a_tree_fit_on_another_stream(
     streams: tuple[Any, Any], gpu: torch.device, cuda: Any
 ) -> None:
@@ -288,12 +319,6 @@ def test_a_base_pose_of_numbers_is_ready_on_all_streams(
     numbers = (0.3, -0.2, 0.5, 0.8, 0.0, 0.6, 0.0)
     pose = torch.tensor(numbers, dtype=torch.float64, device=gpu)
     expected = base_pose.run_roots(pose, (1, 1)).cpu()
-
-    def made(*_: object) -> Any:
-        """As it is made, without freed memory, for which the simulated GPU would wait."""
-        return base_pose._Kept(pose, base_pose.run_roots(pose, (1, 1)))
-
-    monkeypatch.setattr(base_pose, "_made", made)
     monkeypatch.setattr(base_pose, "_kept", {})
     joints = torch.zeros(1, 7, device=gpu)
     cuda.synchronize()

@@ -158,6 +158,19 @@ def test_rows_that_32_bits_cannot_count() -> None:
     assert descriptor.strides[0] == 80
 
 
+def test_more_threads_than_32_bits_count(gpu: torch.device) -> None:
+    """They are counted in 64 bits, and the last one finds its place; an axis has 32."""
+    command = recorded_launch.Command(kernels.sphere_cost, str(gpu))
+    command._launch.set_dim((3, 2**30))
+    assert command._launch.bounds.size == 3 * 2**30
+    assert command._launch.block_dim == 256
+    with pytest.raises(ValueError, match=r"2147483648|2\*\*31"):
+        command._launch.set_dim((1, 2**31 + 1))
+    blocks = [recorded_launch.threads_per_block(n, 256, 132) for n in (1, 1920, 16_896, 3 * 2**30)]
+    assert blocks == [32, 32, 128, 256]
+    assert recorded_launch.threads_per_block(10**6, 32, 132) == 32
+
+
 def test_a_capture_on_the_cpu_is_refused() -> None:
     """A graph of Warp would be replayed without the launch, and nobody would know."""
     world = world_with(["box"], torch.device("cpu"))

@@ -18,7 +18,15 @@ from typing import Any, TypeVar
 import torch
 import warp as wp
 
-from warp_collision.devices import CPU, as_current, is_capturing, is_current, stream_handle
+from warp_collision.devices import (
+    CPU,
+    as_current,
+    empty_cache,
+    is_capturing,
+    is_current,
+    is_gpu,
+    stream_handle,
+)
 from warp_collision.launching import graph_memory
 from warp_collision.launching.deferred_free import (
     free_unread,
@@ -182,6 +190,22 @@ def warp_stream(device: torch.device) -> Iterator[None]:
         stream = _current_stream(device)
         with as_current(device), _stream_lock, wp.ScopedStream(stream, sync_enter=False):
             yield
+
+
+def with_memory(device: torch.device, make: Callable[[], T]) -> T:
+    """What Warp makes on a device, on torch's current stream.
+
+    Torch keeps memory that it no longer uses. Where Warp finds none, that is given back, and Warp
+    tries once more.
+    """
+    with quiet_warp(), warp_stream(device):
+        try:
+            return make()
+        except RuntimeError:
+            if not is_gpu(device) or is_capturing(device):
+                raise
+            empty_cache(device)
+            return make()
 
 
 def launch(

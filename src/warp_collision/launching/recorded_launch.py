@@ -15,12 +15,13 @@ from typing import Any, NamedTuple, Protocol
 import torch
 import warp as wp
 
-from warp_collision.devices import require_warp
+from warp_collision.devices import n_multiprocessors, require_warp
 from warp_collision.launching.warp_runtime import is_array, is_struct, quiet_warp
 
 _tokens = itertools.count(1)
 _UNKNOWN = object()
 _MAX_INT32 = 2**31 - 1  # extents and strides are numbers of 32 bits
+_WARP = 32  # threads of a GPU that run together
 
 
 def new_token() -> int:
@@ -202,6 +203,27 @@ class _StructSlot:
             self._token, self._addresses = tables.token, addresses
 
 
+def threads_per_block(n_threads: int, most: int, n_multiprocessors: int) -> int:
+    """The largest blocks of a launch that leave no multiprocessor of a GPU without one.
+
+    Few threads in large blocks would have few multiprocessors at work.
+
+    Args:
+        n_threads: of the launch.
+        most: what the kernel is compiled for.
+        n_multiprocessors: of the GPU.
+
+    Example:
+        >>> from warp_collision.launching.recorded_launch import threads_per_block
+        >>> [threads_per_block(n, 256, 132) for n in (1920, 8448, 20_000, 1_000_000)]
+        [32, 64, 128, 256]
+    """
+    threads = most
+    while threads > _WARP and n_threads < threads * n_multiprocessors:
+        threads //= 2
+    return threads
+
+
 class Command:
     """A launch of one kernel on one device, recorded once.
 
@@ -216,12 +238,14 @@ class Command:
             self._launch: Any = wp.launch(
                 kernel, dim, arguments, device=device, record_cmd=True, **_block(kernel, device)
             )
-        self._dim: tuple[int, ...] = dim
+        self._dim: tuple[int, ...] = ()
+        self._n_multiprocessors = n_multiprocessors(torch.device(device))
         self._first: Any = None
         self._begin: Any = None
         self._slots: list[Any] = []
         self._device: Any = self._launch.device
         self._is_cpu = device == "cpu"
+        self._most_threads = 1 if self._is_cpu else self._launch.block_dim  # of a block
         self._call = _DirectCall(self._launch) if _knows_calls(self._launch) else None
         parameters = self._call.parameters() if self._call else self._launch.params[1:]
         for variable, parameter in zip(kernel.adj.args, parameters, strict=True):
@@ -260,6 +284,10 @@ class Command:
             self._begin = first
         if dim != self._dim:
             self._dim = ()
+            if self._most_threads > _WARP:
+                self._launch.block_dim = threads_per_block(
+                    math.prod(dim), self._most_threads, self._n_multiprocessors
+                )
             self._launch.set_dim(dim)
             if self._call is not None:
                 self._call.refresh()

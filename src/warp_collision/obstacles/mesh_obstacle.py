@@ -18,7 +18,6 @@ from warp_collision.launching.deferred_free import wait_for_launches
 from warp_collision.launching.edit import Edit
 from warp_collision.launching.graph_memory import keep_for_graphs
 from warp_collision.launching.structs import offset_in, upload_struct
-from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.obstacles.distance_grid import GRID_CELLS, create_grid
 from warp_collision.obstacles.geometry import Geometry, MeshLike
 from warp_collision.obstacles.mesh_report import MeshReport
@@ -243,14 +242,16 @@ def stand_in(device: torch.device) -> int:
 def upload_mesh(vertices: np.ndarray, faces: np.ndarray, device: torch.device) -> wp.Mesh:
     """A Warp mesh that queries find closest points and winding numbers of."""
     target, on_cpu = str(device), device.type == "cpu"
-    with quiet_warp(), launch.warp_stream(device):
-        return wp.Mesh(
+    return launch.with_memory(
+        device,
+        lambda: wp.Mesh(
             wp.array(vertices.astype(np.float32), dtype=wp.vec3, device=target),
             wp.array(faces.astype(np.int32).ravel(), dtype=wp.int32, device=target),
             support_winding_number=True,
             bvh_constructor="sah" if on_cpu else None,
             bvh_leaf_size=4 if on_cpu else None,
-        )
+        ),
+    )
 
 
 def split_pose(value: Any) -> tuple[MeshLike, PoseLike | None]:

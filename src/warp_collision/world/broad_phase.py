@@ -22,7 +22,7 @@ from warp_collision.kernels.box_blocks import BLOCK_BYTES, FEW
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.world_boxes import find_roots, world_boxes
 from warp_collision.launching.deferred_free import retire
-from warp_collision.launching.launch import launch, warp_stream
+from warp_collision.launching.launch import launch, warp_stream, with_memory
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.launching.warp_runtime import quiet_warp
 
@@ -208,9 +208,9 @@ def _build_tree(lower: Tensor, upper: Tensor, groups: Tensor) -> wp.Bvh:
     beside = beside.nan_to_num(posinf=0.0, neginf=0.0)  # if all are endless
     for box in boxes:
         box.copy_(torch.where(is_endless, beside, box))
+    rows = [wp.from_torch(box.view(-1, 3), dtype=wp.vec3) for box in boxes]
+    tree = with_memory(lower.device, lambda: wp.Bvh(*rows, groups=wp.from_torch(groups)))
     with quiet_warp(), warp_stream(lower.device):
-        rows = [wp.from_torch(box.view(-1, 3), dtype=wp.vec3) for box in boxes]
-        tree = wp.Bvh(rows[0], rows[1], groups=wp.from_torch(groups))
         for box, bound in zip(boxes, bounds, strict=True):
             box.copy_(bound)
         tree.refit()

@@ -1,8 +1,9 @@
 // A GPU for torch without a GPU: the backend PrivateUse1 on memory of the host.
 //
-// Operators run as those of the CPU on the same memory. What differs is what differs on CUDA: fresh
-// memory is NaN, freed memory is overwritten, the host cannot read tensors without a copy that waits,
-// tensors of other devices are refused, and work is captured in graphs and replayed.
+// Operators run as those of the CPU on the same memory. What differs is what differs on CUDA: they run
+// late, in the order of their stream; fresh memory is NaN, freed memory is overwritten, the host cannot
+// read tensors without a copy that waits, tensors of other devices are refused, and work is captured in
+// graphs and replayed.
 #include "order.h"
 
 #include <ATen/EmptyTensor.h>
@@ -44,6 +45,11 @@ constexpr size_t kMaxFreed = size_t(128) << 20;
 constexpr int kFresh = 0xFF, kFreed = 0xA5;  // NaN or -1; garbage
 size_t live_bytes = 0, memory_limit = SIZE_MAX;
 
+bool is_beyond_limit(size_t bytes) {
+  std::lock_guard<std::mutex> held(memory_mutex);
+  return bytes > memory_limit || live_bytes > memory_limit - bytes;
+}
+
 void overwrite_freed(Block block) {
   std::memset(block.pointer, kFreed, block.bytes);
   std::lock_guard<std::mutex> held(memory_mutex);
@@ -54,6 +60,21 @@ void overwrite_freed(Block block) {
     std::free(freed.front().pointer);
     freed.pop_front();
   }
+}
+
+// The allocator reuses a block in the order of its streams: nobody waits for that.
+void free_in_order(Block block) {
+  if (!pending.load()) return overwrite_freed(std::move(block));
+  for (size_t i = 1; i < block.streams.size(); ++i) {
+    auto event = std::make_shared<Event>();
+    event->stream = block.streams[i];
+    event->is_recorded = true;
+    event->is_done = false;
+    enqueue(event->stream, {Task::kRecord, nullptr, event});
+    enqueue(block.streams[0], {Task::kWait, nullptr, event});
+  }
+  const auto stream = block.streams[0];
+  enqueue(stream, {Task::kWork, [block = std::move(block)] { overwrite_freed(block); }, nullptr});
 }
 
 void free_block(void* pointer) {
@@ -67,17 +88,7 @@ void free_block(void* pointer) {
     live_bytes -= block.bytes;
     blocks.erase(found);
   }
-  // The allocator reuses a block in the order of its streams.
-  if (pending.load() && Py_IsInitialized()) {
-    py::gil_scoped_acquire gil;
-    py::error_scope kept;  // of a frame that unwinds
-    try {
-      for (auto& stream : block.streams) run_queue(stream);
-    } catch (py::error_already_set& error) {
-      error.discard_as_unraisable("running launches before memory is freed");
-    }
-  }
-  overwrite_freed(std::move(block));
+  free_in_order(std::move(block));
 }
 
 struct HostMemory final : c10::Allocator {
@@ -85,9 +96,11 @@ struct HostMemory final : c10::Allocator {
     void* pointer = nullptr;
     if (bytes) {
       if (!replaying) journal.count("allocation");
+      if (!replaying && !is_capturing() && is_beyond_limit(bytes))
+        for (int device = 0; device < kDevices; ++device) run_device(device);  // what is held there
       {
         std::lock_guard<std::mutex> held(memory_mutex);
-        TORCH_CHECK_WITH(OutOfMemoryError, bytes <= memory_limit && live_bytes <= memory_limit - bytes,
+        if (!replaying) TORCH_CHECK_WITH(OutOfMemoryError, bytes <= memory_limit && live_bytes <= memory_limit - bytes,
                          "simulated out of memory: ", bytes, " bytes beside ", live_bytes);
         live_bytes += bytes;
       }
@@ -174,6 +187,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
+StreamKey current_of(int device) { return {device, current.streams[device]}; }
+
 struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
@@ -193,6 +208,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     current.device = storage.device().index();
     auto fresh = allocator.allocate(bytes);
     current.device = before;
+    if (depth == 0 && storage.nbytes() && !is_capturing()) run_queue(current_of(storage.device().index()));
     if (storage.data()) std::memcpy(fresh.get(), storage.data(), std::min(bytes, storage.nbytes()));
     const_cast<c10::Storage&>(storage).set_data_ptr_noswap(std::move(fresh));
     const_cast<c10::Storage&>(storage).set_nbytes(bytes);
@@ -215,14 +231,14 @@ at::Tensor on_host(const at::Tensor& tensor) {
 }
 
 // A tensor of a device with the values of one of the host; its memory is the device's own.
-at::Tensor on_device(const at::Tensor& tensor, int index) {
+at::Tensor on_device(const at::Tensor& tensor, int index, bool with_values = true) {
   if (!tensor.defined() || is_ours(tensor)) return tensor;
   const auto bytes = tensor.storage().nbytes();
   const int before = current.device;
   current.device = index;
   auto data = allocator.allocate(bytes);
   current.device = before;
-  if (bytes && !is_capturing()) std::memcpy(data.get(), tensor.storage().data(), bytes);
+  if (bytes && with_values) std::memcpy(data.get(), tensor.storage().data(), bytes);
   c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, std::move(data), &allocator, true);
   auto made = at::detail::make_tensor<c10::TensorImpl>(
       std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), tensor.dtype());
@@ -267,6 +283,14 @@ bool waits_for_host(const std::string& name, const torch::jit::Stack& arguments)
       for (std::optional<at::Tensor> each : argument.toOptionalTensorList())
         has_mask |= each && each->defined() && (each->scalar_type() == at::kBool || each->scalar_type() == at::kByte);
   return has_mask;
+}
+
+// Whether an operator draws random numbers, which are those of the host in the order of its calls.
+bool draws(const c10::OperatorHandle& op) {
+  const auto& arguments = op.schema().arguments();
+  return std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& each) {
+    return each.name() == "generator";
+  });
 }
 
 // The device of the operands; all have to be on one, but for single numbers of the host.
@@ -325,15 +349,28 @@ torch::jit::Stack run_on_host(const c10::OperatorHandle& op, const torch::jit::S
           }
           return tensor;
         }
-      return on_device(made, index);
+      return on_device(made, index, !with_zeros);
     });
   --depth;
   return stack;
 }
 
-// The same memory without autograd's nodes, which a graph shall not keep alive.
+// What late work reads or writes, without autograd's nodes. A graph keeps its memory; other work does
+// not, as on CUDA: what is freed stays what it is until its stream gets there. Numbers of the host are
+// read at once.
 at::Tensor without_history(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.variable_data() : tensor;
+  if (!tensor.defined()) return tensor;
+  if (is_capturing()) return tensor.variable_data();
+  if (!is_ours(tensor)) return tensor.detach().clone();
+  const auto& storage = tensor.storage();
+  c10::Storage same(c10::Storage::use_byte_size_t(), storage.nbytes(),
+                    c10::DataPtr(storage.mutable_data(), tensor.device()), nullptr, false);
+  auto made = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(same), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), tensor.dtype());
+  made.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  made._set_conj(tensor.is_conj());
+  made._set_neg(tensor.is_neg());
+  return made;
 }
 
 torch::jit::Stack without_history(const torch::jit::Stack& values) {
@@ -343,7 +380,33 @@ torch::jit::Stack without_history(const torch::jit::Stack& values) {
   return made;
 }
 
-// In a capture nothing runs: what an operator returns has a shape, and values after a replay.
+// Work in the order of the current stream of a device, or in the graph that is captured.
+void run_late(int index, std::function<void()> work) {
+  if (is_capturing()) {
+    capture->nodes.push_back(std::move(work));
+    return;
+  }
+  auto in_turn = [work = std::move(work)] {
+    at::AutoDispatchBelowAutograd below;
+    // Whoever waits may be in the middle of a transform or a trace, which it does not belong to.
+    c10::impl::ExcludeDispatchKeyGuard outside(
+        c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,
+                             c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+                             c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
+    const bool before = replaying;
+    replaying = true;
+    try {
+      work();
+    } catch (...) {
+      replaying = before;
+      throw;
+    }
+    replaying = before;
+  };
+  enqueue(current_of(index), {Task::kWork, std::move(in_turn), nullptr});
+}
+
+// What an operator returns has a shape at once, and values when the stream gets to it.
 torch::jit::Stack record_operator(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, int index) {
   const auto& schema = op.schema();
   torch::jit::Stack results;
@@ -363,12 +426,11 @@ torch::jit::Stack record_operator(const c10::OperatorHandle& op, const torch::ji
           return each.isTensor() && each.toTensor().numel() == 0;
         }))
       run_on_host(op, arguments, index, true);
-    capture->nodes.push_back(
-        [op, arguments = without_history(arguments), index] { run_on_host(op, arguments, index, false); });
+    run_late(index, [op, arguments = without_history(arguments), index] { run_on_host(op, arguments, index, false); });
     return results;
   }
   results = run_on_host(op, arguments, index, true);
-  capture->nodes.push_back([op, arguments = without_history(arguments), index, results = without_history(results)] {
+  run_late(index, [op, arguments = without_history(arguments), index, results = without_history(results)] {
     auto values = run_on_host(op, arguments, index, false);
     for (size_t i = 0; i < values.size(); ++i) {
       std::vector<at::Tensor> from, to;
@@ -392,11 +454,12 @@ void run_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     journal.count("operator: " + name);
     if (waits_for_host(name, arguments)) stream_wait(name);
   }
+  const bool is_late = depth == 0 && (is_capturing() || !(waits_for_host(name, arguments) || draws(op)));
   torch::jit::Stack results;
-  if (depth == 0 && is_capturing()) {
+  if (is_late) {
     results = record_operator(op, arguments, index);
   } else {
-    run_queue({index, current.streams[index]});  // of the operands' device, as on CUDA
+    if (depth == 0) run_queue(current_of(index));  // of the operands' device, as on CUDA
     results = run_on_host(op, arguments, index, false);
   }
   for (auto& result : results) stack->push_back(std::move(result));
@@ -465,18 +528,22 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_bloc
       journal.count("operator");
       journal.count("operator: aten::copy_");
     }
-    if (is_capturing()) {
-      capture->nodes.push_back(
-          [from = without_history(self), to = without_history(to)] { copy_values(from, to); });
+    if (is_ours(self) && is_ours(to) && self.device() != to.device() && !is_capturing()) {
+      run_queue(current_of(self.device().index()));
+      run_queue(current_of(to.device().index()));
+    }
+    const int index = (is_ours(self) ? self : to).device().index();
+    // What the host gives is read at once; what it is given, when it waits.
+    auto from = without_history(self);
+    if (is_ours(to) || non_blocking || is_capturing()) {
+      auto target = is_ours(to) ? without_history(to) : to.variable_data();
+      run_late(index, [from, target] { copy_values(from, target); });
+      const bool waits = !non_blocking && !(is_ours(self) && is_ours(to));
+      if (waits && !is_capturing()) run_queue(current_of(index));
       return to;
     }
-    if (is_ours(self) && is_ours(to) && self.device() != to.device()) {
-      run_queue({self.device().index(), current.streams[self.device().index()]});
-      run_queue({to.device().index(), current.streams[to.device().index()]});
-    }
+    run_queue(current_of(index));
   }
-  const auto& device = is_ours(self) ? self.device() : to.device();
-  run_queue({device.index(), current.streams[device.index()]});
   copy_values(self, to);
   return to;
 }
@@ -549,6 +616,14 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
 }  // namespace
 
+// Whoever drops a launch may not hold Python's lock.
+std::shared_ptr<py::object> shared(py::object launch) {
+  return {new py::object(std::move(launch)), [](py::object* each) {
+            py::gil_scoped_acquire gil;
+            delete each;
+          }};
+}
+
 // -- functions of the driver, which are found by name ---------------------------------------------
 
 extern "C" {
@@ -583,7 +658,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("stream", [](int device) { return current.streams[device]; });
   m.def("set_stream", [](int device, int64_t stream) { current.streams[device] = stream; });
   m.def("enqueue", [](int device, int64_t stream, py::object launch) {
-    enqueue({device, stream}, {Task::kLaunch, std::make_shared<py::object>(std::move(launch)), nullptr});
+    auto kept = shared(std::move(launch));
+    enqueue({device, stream}, {Task::kWork, [kept] { py::gil_scoped_acquire gil; (*kept)(); }, nullptr});
   });
   m.def("run", [](int device, int64_t stream) { run_queue({device, stream}); });
   m.def("is_idle", [](int device, int64_t stream) { return queues[{device, stream}].empty(); });
@@ -597,7 +673,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def("synchronize", &synchronize_event);
   m.def("is_capturing", &is_capturing);
   m.def("add_to_graph", [](py::object launch) {
-    auto kept = std::make_shared<py::object>(std::move(launch));
+    auto kept = shared(std::move(launch));
     capture->nodes.push_back([kept] { py::gil_scoped_acquire gil; (*kept)(); });
   });
   py::class_<Graph, std::shared_ptr<Graph>>(m, "Graph")
@@ -615,11 +691,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
                     graph->broken, " (simulated)");
       })
       .def("replay", [](std::shared_ptr<Graph> graph) {
-        at::AutoDispatchBelowAutograd below;
-        run_current();
-        replaying = true;
-        for (auto& node : graph->nodes) node();
-        replaying = false;
+        TORCH_CHECK(!is_capturing(), "a replay cannot be captured (simulated)");
+        run_late(current.device, [graph] { for (auto& node : graph->nodes) node(); });
       });
   m.def("on_host", &on_host);
   m.def("count", [](const std::string& what) { journal.count(what); });

@@ -1,8 +1,8 @@
 // The order of work on a simulated GPU: streams, events, captured graphs, and what waits for them.
 //
-// Launches are queued by stream and run as late as CUDA may run them: when an operator of torch, a
-// copy or a wait on the same stream needs what they write. Everything here is guarded by one lock,
-// which is taken without Python's, since whoever runs a launch needs that one.
+// Launches and operators of torch are queued by stream and run as late as CUDA may run them: when the
+// host waits for what they write. Everything here is guarded by one lock, which is taken without
+// Python's, since whoever runs a launch needs that one.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -85,15 +85,17 @@ inline void stream_wait(const std::string& what) {
 
 struct Event {
   bool is_done = true, is_captured = false, is_recorded = false;
+  int n_queries = 0;  // since it was recorded
   StreamKey stream;
 };
 using EventPointer = std::shared_ptr<Event>;
 
 struct Task {
-  enum Kind { kLaunch, kRecord, kWait } kind;
-  std::shared_ptr<pybind11::object> launch;
+  enum Kind { kWork, kRecord, kWait } kind;
+  std::function<void()> work;
   EventPointer event;
 };
+constexpr size_t kMostTasks = 1024;  // of a stream, as of CUDA; a further one waits for the others
 
 inline std::map<StreamKey, std::deque<Task>> queues;
 inline std::recursive_mutex queue_mutex;
@@ -123,10 +125,8 @@ inline void run_queue(const StreamKey& stream, const Event* last = nullptr) {
     Task task = std::move(queue.front());
     queue.pop_front();
     Finished finished;
-    if (task.kind == Task::kLaunch) {
-      pybind11::gil_scoped_acquire gil;
-      (*task.launch)();
-      task.launch.reset();
+    if (task.kind == Task::kWork) {
+      task.work();
     } else if (task.kind == Task::kRecord) {
       task.event->is_done = true;
       if (task.event.get() == last) return;
@@ -148,6 +148,7 @@ inline void run_device(int device) {
 
 inline void enqueue(const StreamKey& stream, Task task) {
   QueueLock lock;
+  if (queues[stream].size() >= kMostTasks) run_queue(stream);
   queues[stream].push_back(std::move(task));
   ++pending;
 }
@@ -155,6 +156,7 @@ inline void enqueue(const StreamKey& stream, Task task) {
 inline void record_event(const EventPointer& event, const StreamKey& stream) {
   event->stream = stream;
   event->is_recorded = true;
+  event->n_queries = 0;
   event->is_captured = capture && capture->stream == stream;
   event->is_done = event->is_captured;
   if (!event->is_captured) enqueue(stream, {Task::kRecord, nullptr, event});
@@ -170,8 +172,12 @@ inline void wait_event(const EventPointer& event, const StreamKey& stream) {
   if (!captured && !event->is_captured) enqueue(stream, {Task::kWait, nullptr, event});
 }
 
+// Time passes between queries: not done at the first ones, and done in the end.
+constexpr int kQueries = 2;
+
 inline bool query_event(const EventPointer& event) {
   if (capture) refuse_in_capture("querying an event");  // in any thread: torch's "global" mode
+  if (!event->is_done && ++event->n_queries > kQueries) run_queue(event->stream, event.get());
   return event->is_done;
 }
 

@@ -212,6 +212,11 @@ def limit_memory(most: int | None) -> None:
     _device.limit_memory(2**64 - 1 if most is None else most)
 
 
+def empty_cache() -> None:
+    """Unused memory is not kept."""
+    _device.count("empty cache")
+
+
 def memory_stats(device: Any = None) -> dict[str, int]:
     return {"allocation.all.allocated": counts().get("allocation", 0), "num_device_alloc": 0}
 
@@ -233,8 +238,8 @@ def current_device() -> int:
 
 
 def get_device_properties(device: Any) -> Any:
-    """Its memory is that of the host, without a limit but that of `limit_memory`."""
-    return SimpleNamespace(total_memory=2**60)
+    """Multiprocessors of an H100; memory of the host, with no limit but that of `limit_memory`."""
+    return SimpleNamespace(total_memory=2**60, multi_processor_count=132)
 
 
 def set_device(device: Any) -> None:

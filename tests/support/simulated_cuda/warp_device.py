@@ -30,6 +30,7 @@ class _Launch(context.Launch):
         torch_module.set_device(stream.key[0])  # as Warp leaves it behind
         _device.count("launch")
         _device.count(f"launch: {self.kernel.key}")
+        _device.count(f"block of {self.block_dim}: {self.kernel.key}")
         by_ptx = ptx_kernels.function_of(self.kernel)
         if by_ptx is None:
             submit(stream.key, lambda: context.invoke(self.kernel, self.hooks, params, False))
@@ -112,8 +113,7 @@ def install(name: str) -> None:
         )
         if _device.is_capturing() and (None, _BLOCK) not in kernel.module.execs:
             raise RuntimeError("operation not permitted when stream is capturing: loads a module")
-        made.__class__, made.block_dim = _Launch, _BLOCK  # Warp has set it to 1, as on every CPU
-        _device.count(f"block of {block_dim}: {kernel.key}")
+        made.__class__, made.block_dim = _Launch, block_dim  # Warp has set it to 1, as on every CPU
         made.module_exec = kernel.module.load(cpu, _BLOCK)
         made.device = _Device(device)
         return made if is_recorded else made.launch(chosen)
