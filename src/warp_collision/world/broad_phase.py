@@ -209,7 +209,7 @@ def _build_tree(lower: Tensor, upper: Tensor, groups: Tensor) -> wp.Bvh:
     for box in boxes:
         box.copy_(torch.where(is_endless, beside, box))
     rows = [wp.from_torch(box.view(-1, 3), dtype=wp.vec3) for box in boxes]
-    tree = with_memory(lower.device, lambda: wp.Bvh(*rows, groups=wp.from_torch(groups)))
+    tree = with_memory(lower.device, lambda: wp.Bvh(rows[0], rows[1], groups=wp.from_torch(groups)))
     with quiet_warp(), warp_stream(lower.device):
         for box, bound in zip(boxes, bounds, strict=True):
             box.copy_(bound)
