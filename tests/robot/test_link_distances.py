@@ -353,7 +353,7 @@ def test_second_derivatives_raise(operands) -> None:
 
 
 @pytest.mark.slow
-def test_compiled(operands) -> None:
+def test_compiled_by_inductor(operands) -> None:
     joints, distance = operands
     angles = joints.clone().requires_grad_()
     compiled = torch.compile(lambda q: distance(q).square(), fullgraph=True)
