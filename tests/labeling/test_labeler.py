@@ -354,8 +354,11 @@ def test_the_cache_is_bounded(panda, tmp_path):
 
 
 _GROWTH = """
-import ctypes, gc, json, sys
+import ctypes, gc, json, sys, tempfile
+import numpy as np
 import trimesh
+from warp_collision import HeightField, PointCloud, VoxelGrid
+from warp_collision.obstacles.voxel_grid import EsdfGrid
 from warp_collision.labeling.world_cache import WorldCache
 
 def resident():
@@ -367,10 +370,23 @@ def world(index):
     if sys.argv[1] == "spheres":
         balls = {f"s{k}": {"radius": 0.1, "position": [index, 0, k]} for k in range(20)}
         return {"sphere": balls}
+    if sys.argv[1] in SENSED:
+        file = f"{folder}/{index}.npz"
+        np.savez(file, **SENSED[sys.argv[1]](np.random.default_rng(index)).arrays())
+        kind = "voxel_grid" if sys.argv[1] == "sparse" else sys.argv[1]
+        return {kind: {"s": {"file_path": file, "pose": [0, 0, 0, 1, 0, 0, 0]}}}
     mesh = trimesh.creation.icosphere(int(sys.argv[1]), 0.1 + 0.001 * index)
     values = {"vertices": mesh.vertices.tolist(), "faces": mesh.faces.tolist()}
     return {"mesh": {"m": {**values, "pose": [0, 0, 0, 1, 0, 0, 0]}}}
 
+SENSED = {
+    "point_cloud": lambda rng: PointCloud(rng.uniform(-0.5, 0.5, (20_000, 3)), 0.01),
+    "voxel_grid": lambda rng: VoxelGrid(rng.random((60, 60, 40)) < 0.1, 0.02),
+    "sparse": lambda rng: VoxelGrid(rng.random((30, 40, 90)) < 0.02, 0.02),
+    "esdf_grid": lambda rng: EsdfGrid(rng.uniform(0.1, 0.12, (60, 60, 40)), 0.02, error=0.01),
+    "height_field": lambda rng: HeightField(rng.uniform(0.0, 0.1, (200, 200)), (2.0, 2.0), 0.1),
+}
+folder = tempfile.mkdtemp()
 cache = WorldCache(None, ".", 1 << 40, None, "cpu", False, False, ())
 before = None
 for index in range(int(sys.argv[2])):
@@ -382,8 +398,18 @@ print(json.dumps([cache.n_bytes - before[0], resident() - before[1]]))
 """
 
 
+_GROWN = [("3", 120), ("4", 60), ("5", 40), ("spheres", 300)]
+_GROWN += [
+    ("point_cloud", 40),
+    ("voxel_grid", 40),
+    ("sparse", 60),
+    ("esdf_grid", 40),
+    ("height_field", 60),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "count"), [("3", 120), ("4", 60), ("5", 40), ("spheres", 300)])
+@pytest.mark.parametrize(("kind", "count"), _GROWN)
 def test_the_cache_counts_what_the_process_grows_by(kind, count):
     """From above, and at most 1.6 times as much."""
     command = [sys.executable, "-c", _GROWTH, kind, str(count)]

@@ -17,6 +17,7 @@ from warp_collision.io import Obstacle, load_world_file, load_world_mapping
 from warp_collision.io.yaml_world import ENTRIES
 from warp_collision.messages import escaped, known_names, one_line, short_repr
 from warp_collision.obstacles.distance_grid import GRID_CELLS
+from warp_collision.obstacles.point_cloud import PointCloud
 from warp_collision.obstacles.sensed import Sensed
 from warp_collision.validate import is_trimesh
 from warp_collision.world import MeshWorld
@@ -24,7 +25,9 @@ from warp_collision.world import MeshWorld
 _SLOT_BYTES = 512  # of an exact shape: its slot in the tables and its record
 # Of a mesh: its points, its faces with their tree and winding numbers, and a cell of its grid.
 _VERTEX_BYTES, _FACE_BYTES, _CELL_BYTES = 24, 256, 8
-_SENSED_FACTOR = 8  # bytes for each of a cloud or a grid: trees, distances
+# Of a point of a cloud with its tree, a voxel, and how much more one that is not free takes.
+_POINT_BYTES, _VOXEL_BYTES, _SOLID_BYTES = 128, 8, 480
+_VALUES_FACTOR = 3  # of other shapes that sensors see: their values are kept thrice
 _KINDS = {"mesh", *ENTRIES, "voxel", "world"}  # keys of a world, and of a planning scene
 _LONG_NAME = 256  # characters, from which on text is a world itself
 _MOST_KEYS = 10_000
@@ -298,5 +301,17 @@ def _n_bytes(key: WorldKey, obstacles: Mapping[str, Obstacle]) -> int:
             total += _VERTEX_BYTES * len(mesh.vertices) + _FACE_BYTES * len(mesh.faces)
             total += _CELL_BYTES * GRID_CELLS
         elif isinstance(mesh, Sensed):
-            total += _SENSED_FACTOR * sum(array.nbytes for array in mesh.arrays().values())
+            total += _sensed_bytes(mesh)
+    return total
+
+
+def _sensed_bytes(shape: Sensed) -> int:
+    if isinstance(shape, PointCloud):
+        return _POINT_BYTES * len(shape.points)
+    total = 0
+    for array in shape.arrays().values():
+        if array.dtype == bool:
+            total += _VOXEL_BYTES * array.size + _SOLID_BYTES * int(np.count_nonzero(array))
+        else:
+            total += _VALUES_FACTOR * array.nbytes
     return total
