@@ -77,7 +77,9 @@ ray.init(
     num_cpus=3, include_dashboard=False, log_to_driver=False, object_store_memory=150 << 20,
     logging_level=logging.ERROR,
 )
-ray.data.DataContext.get_current().enable_progress_bars = False
+context = ray.data.DataContext.get_current()
+context.enable_progress_bars = False
+context.target_max_block_size = 8 << 20  # labels of a block are kept until it is whole
 from warp_collision.examples import load_panda
 paths = ray.data.read_parquet(folder)
 labels = label_dataset(
@@ -112,5 +114,6 @@ def test_ten_million_rows_have_flat_memory(tmp_path):
     early = [held for rows, held in found["held"] if rows <= count * copies // 4]
     late = [held for rows, held in found["held"] if rows > count * copies // 4]
     print(max(early) >> 20, max(late) >> 20, "MiB")
-    # The labels that came since then take 70 MB, their paths 270 MB.
-    assert max(late) - max(early) < 40 << 20
+    # The labels that came since then take 94 MB, their paths 270 MB. What Python made of them on
+    # the way was 6 GB once.
+    assert max(late) - max(early) < 64 << 20

@@ -1,0 +1,151 @@
+"""An obstacle is dragged through paths; what the page says of each is what a judge says.
+
+The judge has kinematics, distances and contacts of its own, see `path_judge.py`.
+"""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("viser", reason="the extra `view` is not installed")
+pytest.importorskip("pinocchio", reason="the judge's kinematics are not installed")
+pytest.importorskip("coal", reason="the judge's contacts are not installed")
+from path_judge import Judge, Judgement, Scene
+from viewer_pages import GOAL, START, Page
+from warp_collision import Cuboid, MeshWorld
+from warp_collision.viewer import Viewer
+
+URDF = Path(__file__).resolve().parents[2] / "assets" / "panda" / "panda.urdf"
+SIZE, PLACE = (0.12, 0.1, 0.3), (0.45, 0.0, 0.75)
+SURE = 2e-3  # m: nearer to contact, a path that is free need not be proven so
+_VERDICT_BLOCKED = re.compile(
+    r"(\d+) of (\d+) motions not proven free: (\S+) ([\d.]+) mm into (\S+)"
+)
+_VERDICT_FREE = re.compile(
+    r"proven free: what moves keeps (at least )?([\d.]+) mm \((\S+) and (\S+)\)"
+)
+
+
+def paths(count: int, seed: int) -> dict[str, torch.Tensor]:
+    """Sweeps past the obstacle, at several heights."""
+    rng = np.random.default_rng(seed)
+    found = {}
+    for index in range(count):
+        ends = np.array([START, GOAL]) + rng.normal(0.0, [0.15, 0.25, 0.1, 0.3, 0.1, 0.2, 0.1])
+        shares = np.linspace(0.0, 1.0, 6)[:, None]
+        path = ends[0] + shares * (ends[1] - ends[0])
+        found[f"sweep {index}"] = torch.tensor(path, dtype=torch.float32)
+    return found
+
+
+class Trial:
+    """A viewer with paths and one obstacle, and the judge of what it says."""
+
+    def __init__(self, viewer: Viewer, count: int, seed: int):
+        self.viewer, self.paths = viewer, paths(count, seed)
+        viewer.add_paths(self.paths)
+        assert viewer.wait(120)
+        robot = viewer._robot.scene.robot
+        self.judge = Judge(URDF, None, robot.joint_names)
+        self.verdicts = {True: 0, False: 0}
+
+    def judged(self, name: str) -> tuple[Judgement, list[Judgement]]:
+        """What the judge says of a path, and of each of its motions."""
+        pose = self.viewer._world._world.pose("post").tolist()
+        scene = Scene.from_mapping({"cuboid": {"post": {"dims": [*SIZE], "pose": pose}}})
+        path = self.paths[name].double().numpy()
+        parts = [self.judge.judge(path[i : i + 2], scene) for i in range(len(path) - 1)]
+        return min(parts, key=lambda part: part.clearance), parts
+
+    def require(self, name: str, label: str, verdict: str) -> None:
+        """Compares the words of a path in the list, and its verdict, with the judge's."""
+        whole, parts = self.judged(name)
+        assert "not proven yet" not in label, label
+        is_free = label.endswith(": proven free")
+        assert is_free or label.endswith(": not free"), label
+        assert whole.free or not is_free, (name, label, whole)
+        assert is_free or whole.clearance < SURE, (name, label, whole)
+        self.verdicts[is_free] += 1
+        if is_free:
+            found = _VERDICT_FREE.search(verdict)
+            assert found, verdict
+            told = float(found[2]) / 1000.0
+            assert whole.clearance - SURE < told < whole.clearance + 1e-4, (verdict, whole)
+            return
+        found = _VERDICT_BLOCKED.search(verdict)
+        assert found, verdict
+        sure = sum(part.clearance < 0.0 for part in parts)
+        possible = sum(part.clearance < SURE for part in parts)
+        assert sure <= int(found[1]) <= possible, (verdict, parts)
+        assert int(found[2]) == len(parts)
+        if whole.clearance < -SURE:
+            told = float(found[4]) / 1000.0
+            assert abs(told + whole.clearance) < SURE, (verdict, whole)
+            if found[5] == "post":
+                assert whole.world < 0.0
+
+
+def world_of_a_post() -> MeshWorld:
+    world = MeshWorld(device="cpu")
+    world.add("post", Cuboid(SIZE), (*PLACE, 1, 0, 0, 0))
+    return world
+
+
+def test_each_word_is_that_of_the_judge(panda):
+    with Viewer(world_of_a_post(), panda, port=0) as viewer:
+        trial = Trial(viewer, 3, seed=1)
+        viewer._world.moves.begin()
+        for x in (0.45, 0.62, 1.5):
+            pose = (x, *PLACE[1:], 1.0, 0.0, 0.0, 0.0)
+            viewer.put("gizmo", lambda pose=pose: viewer.move("post", pose))
+            assert viewer.wait(120)
+            for name, label in zip(trial.paths, viewer._paths._choice.options, strict=True):
+                viewer.put("open", lambda name=name: viewer._paths.open(name))
+                assert viewer.wait(120)
+                trial.require(name, label, re.sub("<[^>]+>", "", viewer._paths._verdict.content))
+        assert min(trial.verdicts.values()) > 0, trial.verdicts
+
+
+@pytest.mark.slow
+def test_an_obstacle_dragged_through_ten_paths(chromium, panda):
+    """By the mouse, in the page, whose text is what is read."""
+    with Viewer(world_of_a_post(), panda, port=0) as viewer:
+        trial = Trial(viewer, 10, seed=2)
+        seen = Page(chromium, viewer)
+        viewer.select("post")
+        assert viewer.wait(120)
+        world = viewer._world
+        seen.tab("path")
+        for step in (0.25, 0.5, -1.0):
+            before = world._world.pose("post").clone()
+
+            def moved(before=before) -> float:
+                return abs((world._world.pose("post") - before)[1].item())
+
+            for _ in range(5):  # as a person would, where the page has not drawn the gizmo yet
+                middle = world._world.pose("post")[:3].double().numpy()
+                arrow = middle + np.array([0.0, 0.8 * world._gizmo.scale, 0.0])
+                seen.drag(arrow, arrow + np.array([0.0, step, 0.0]))
+                seen.page.wait_for_timeout(2000)
+                assert viewer.wait(300)
+                if moved() > 0.05:
+                    break
+            assert moved() > 0.05, "the gizmo was not dragged"
+            for name in trial.paths:
+                viewer.put("open", lambda name=name: viewer._paths.open(name))
+                assert viewer.wait(300)
+                label = viewer._paths._choice.value
+                verdict = re.sub("<[^>]+>", "", viewer._paths._verdict.content)
+                # What the server says is on the page, and nothing of before.
+                seen.see(verdict)
+                seen.page.wait_for_function(
+                    "label => [...document.querySelectorAll('input')].some(e => e.value === label)",
+                    arg=label,
+                )
+                trial.require(name, label, verdict)
+        assert min(trial.verdicts.values()) > 0, trial.verdicts
+        assert seen.errors == []
+        seen.page.close()
