@@ -99,9 +99,7 @@ def body_in_motion(segment: Segment, body: RobotBody, interval: Interval) -> Bod
 @wp.func
 def padded_distance(obstacle: Obstacle, point: wp.vec3, limit: float) -> SdfSample:
     """Signed distance of an obstacle, lowered by its padding; found where below ``limit``."""
-    sample = distance_of_obstacle(
-        obstacle.mesh_id, obstacle.record, point, limit + obstacle.padding
-    )
+    sample = distance_of_obstacle(obstacle.record, point, limit + obstacle.padding)
     sample.distance -= obstacle.padding
     return sample
 
@@ -222,7 +220,7 @@ def touches_body(obstacle: Obstacle, resting: RestingBody, hit: bool) -> bool:
             if ball - wp.length(local - body.center) < sphere[3] + error:
                 center = wp.transform_point(pose, point_in_world(resting.frame_pose, local))
                 limit = sphere[3] + obstacle.padding + rounding
-                if is_nearer(obstacle.mesh_id, obstacle.record, center, limit):
+                if is_nearer(obstacle.record, center, limit):
                     return True
     return False
 

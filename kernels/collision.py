@@ -43,7 +43,7 @@ def touches(obstacle: Obstacle, sphere: wp.vec4, hit: bool) -> bool:
         return True
     coordinates = wp.length(center) + wp.length(wp.transform_get_translation(pose))
     limit = sphere[3] + obstacle.padding + uncertainty(coordinates, 0.0)
-    return is_nearer(obstacle.mesh_id, obstacle.record, point, limit)
+    return is_nearer(obstacle.record, point, limit)
 
 
 touches_any = make_walk(touches, wp.vec4, bool, is_hit)

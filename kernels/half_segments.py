@@ -154,7 +154,7 @@ def start_of(obstacle: Obstacle, known: Start, track: Any, longest: float, reach
         return Start(nothing_nearer(reach), True, False)
     if known.is_at_waypoint:
         return known
-    sample = distance_of_obstacle(obstacle.mesh_id, obstacle.record, track.origin, reach + longest)
+    sample = distance_of_obstacle(obstacle.record, track.origin, reach + longest)
     return Start(sample, sample.found, True)
 
 

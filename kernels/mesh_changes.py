@@ -7,7 +7,8 @@ and faces of the caller's meshes are compared with the copies, word by word, by 
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.scene_walk import Scene, is_enabled, load_obstacle, slot_of_thread
+from warp_collision.kernels.mesh_record import MeshRecord, unknown_record
+from warp_collision.kernels.scene_walk import Scene, is_enabled, slot_of_thread
 
 wp.set_module_options(OPTIONS)
 
@@ -68,11 +69,11 @@ def has_size(mesh_id: wp.uint64, n_points: int, n_faces: int) -> bool:
 
 
 @wp.func
-def id_in_use(scene: Scene, slot: int) -> wp.uint64:
+def id_in_use(scene: Scene, mesh_ids: wp.array2d[wp.uint64], slot: int) -> wp.uint64:
     """Id of the mesh that queries check in a filled slot, else 0: that one may be gone."""
     if not is_enabled(scene, slot):
         return wp.uint64(0)
-    return load_obstacle(scene, slot).mesh_id
+    return mesh_ids[slot // scene.n_slots, slot % scene.n_slots]
 
 
 @wp.kernel
@@ -125,7 +126,8 @@ def hash_chunks(
 
 @wp.kernel
 def find_changed(
-    scene: Scene,  # of the caller
+    scene: Scene,  # of the caller, without records
+    mesh_ids: wp.array2d[wp.uint64],  # (n_envs, n_slots)
     meshes: wp.array2d[wp.int64],  # (n_meshes, 5)
     slots: wp.array[wp.int32],  # env * n_slots + index of all slots, mesh by mesh
     chunks: wp.array2d[wp.int32],  # (n_chunks, 4)
@@ -142,7 +144,7 @@ def find_changed(
     for entry in range(int(meshes[mesh, FIRST_SLOT]), int(meshes[mesh, END_SLOT])):
         slot = slot_of_thread(scene, slots[entry] // scene.n_slots, slots[entry] % scene.n_slots)
         if slot >= 0:
-            in_use = id_in_use(scene, slot) == mesh_id
+            in_use = id_in_use(scene, mesh_ids, slot) == mesh_id
         if in_use:
             break
     if in_use and changed[mesh] == 0:
@@ -159,35 +161,39 @@ def find_changed(
 
 @wp.kernel
 def substitute(
-    scene: Scene,  # of the caller
+    scene: Scene,  # of the caller, without records
+    mesh_ids: wp.array2d[wp.uint64],  # (n_envs, n_slots)
     read_ids: wp.array2d[wp.uint64],  # (n_envs, n_slots) ids of the meshes that were read, or 0
     mesh_of_slot: wp.array2d[wp.int32],  # (n_envs, n_slots) in the table of meshes, -1: of a world
-    copies: wp.array2d[wp.uint64],  # (n_envs, n_slots) ids of their copies
     records_of_copies: wp.array2d[wp.uint64],  # (n_envs, n_slots) pointers to MeshRecord
+    unknown: wp.array2d[wp.uint64],  # (n_envs, n_slots) pointers to MeshRecord, to be written
     changed: wp.array[wp.int32],  # (n_meshes,)
     # outputs
     flags: wp.array[wp.int32],  # (2,) MESHES_CHANGED, BOXES_CHANGED
-    records: wp.array2d[wp.uint64],  # (n_envs, n_slots) pointers to MeshRecord, or 0
-    mesh_ids: wp.array2d[wp.uint64],  # (n_envs, n_slots) ids that queries use
+    records: wp.array2d[wp.uint64],  # (n_envs, n_slots) pointers to MeshRecord, 0: empty
 ):
-    """One thread per slot: the copy of its mesh, where that is still the same, else the mesh."""
+    """One thread per slot: the copy of its mesh, where that is still the same, else the mesh.
+
+    Of a mesh that is not the same nothing is known but its id.
+    """
     env, index = wp.tid()
     slot = slot_of_thread(scene, env, index)
     mesh_id = wp.uint64(0)
     record = wp.uint64(0)
     if slot >= 0:
-        mesh_id = id_in_use(scene, slot)
+        mesh_id = id_in_use(scene, mesh_ids, slot)
     if mesh_id != wp.uint64(0):
         mesh = mesh_of_slot[env, index]
         same = mesh_id == read_ids[env, index]
         if same and mesh >= 0:
             same = changed[mesh] == 0
         if same:
-            mesh_id = copies[env, index]
             record = records_of_copies[env, index]
         else:
+            record = unknown[env, index]
+            target = wp.array(ptr=record, shape=(1,), dtype=MeshRecord)
+            target[0] = unknown_record(mesh_id)
             flags[MESHES_CHANGED] = 1
-    if mesh_id != mesh_ids[env, index]:
+    if record != records[env, index]:
         flags[BOXES_CHANGED] = 1
-    mesh_ids[env, index] = mesh_id
     records[env, index] = record

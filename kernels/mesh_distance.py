@@ -187,9 +187,7 @@ def side_by_sample(record: MeshRecord, sample: SdfSample, bounds: wp.vec2) -> fl
 
 
 @wp.func
-def side_farther_away(
-    mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, sample: SdfSample
-) -> float:
+def side_farther_away(record: MeshRecord, point: wp.vec3, sample: SdfSample) -> float:
     """-1 inside, 1 outside of a closed mesh, from points farther off its surface; 0 if unknown.
 
     No surface is nearer to a point than the closest one: all points nearer than that have the side
@@ -208,7 +206,7 @@ def side_farther_away(
         bounds = bounds_of_distance(record, probe)
         side = side_by_bounds(bounds)
         if side == 0.0:
-            here = nearest_surface(mesh_id, probe, 2.0 * here.distance, False)
+            here = nearest_surface(record.mesh_id, probe, 2.0 * here.distance, False)
             side = side_by_sample(record, here, bounds)
         least = 1.3 * step
         steps += 1
@@ -216,9 +214,7 @@ def side_farther_away(
 
 
 @wp.func
-def is_inside(
-    mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, sample: SdfSample, bounds: wp.vec2
-) -> bool:
+def is_inside(record: MeshRecord, point: wp.vec3, sample: SdfSample, bounds: wp.vec2) -> bool:
     """The side of a point, by the cheapest method that decides."""
     if record.sign_method == SHEET:
         return False
@@ -229,9 +225,9 @@ def is_inside(
     # a warp waits for its slowest thread, this may not pay, and takes registers.
     is_closed = record.inside_reach == 0.0 and bounds[1] < FAR
     if side == 0.0 and is_closed and runs_on_cpu():
-        side = side_farther_away(mesh_id, record, point, sample)
+        side = side_farther_away(record, point, sample)
     if side == 0.0:
-        return side_of_mesh(mesh_id, record, point) < 0.0
+        return side_of_mesh(record, point) < 0.0
     return side < 0.0
 
 
@@ -257,9 +253,7 @@ def found_sample(shape_sample: ShapeSample, point: wp.vec3, limit: float) -> Sdf
 
 
 @wp.func
-def mesh_distance(
-    mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3, limit: float
-) -> SdfSample:
+def mesh_distance(record: MeshRecord, point: wp.vec3, limit: float) -> SdfSample:
     """Exact signed distance wherever it is below ``limit``, at every depth.
 
     The bounds of the record decide most calls: beyond the limit nothing is searched, a known side
@@ -279,10 +273,10 @@ def mesh_distance(
     if bounds[0] > 0.0 or search >= FAR:
         search = wp.clamp(limit, 0.0, search)
 
-    surface = nearest_surface(mesh_id, point, search, bounds[0] <= 0.0)
+    surface = nearest_surface(record.mesh_id, point, search, bounds[0] <= 0.0)
     if not surface.found:
         return sample
-    if is_inside(mesh_id, record, point, surface, bounds):
+    if is_inside(record, point, surface, bounds):
         surface.distance = -surface.distance
         if not surface.on_surface:
             surface.gradient = -surface.gradient
@@ -299,39 +293,34 @@ def exact_distance(exact: ExactShape, point: wp.vec3, limit: float) -> SdfSample
 
 
 @wp.func
-def obstacle_distance(
-    mesh_id: wp.uint64, record: wp.uint64, point: wp.vec3, limit: float
-) -> SdfSample:
+def obstacle_distance(record: wp.uint64, point: wp.vec3, limit: float) -> SdfSample:
     """Exact signed distance wherever it is below ``limit``, by a formula where there is one.
 
     Args:
-        mesh_id: the mesh.
-        record: pointer to its record, 0: none.
+        record: pointer to its record.
         point: in its frame.
         limit: [m].
     """
-    if is_exact(mesh_id, record):
+    if is_exact(record):
         return exact_distance(load_exact(record), point, limit)
-    return mesh_distance(mesh_id, load_record(mesh_id, record), point, limit)
+    return mesh_distance(load_record(record), point, limit)
 
 
 @compiled_once
-def distance_of_obstacle(
-    mesh_id: wp.uint64, record: wp.uint64, point: wp.vec3, limit: float
-) -> SdfSample:
+def distance_of_obstacle(record: wp.uint64, point: wp.vec3, limit: float) -> SdfSample:
     """`obstacle_distance`, for kernels that ask it at several places."""
-    return obstacle_distance(mesh_id, record, point, limit)
+    return obstacle_distance(record, point, limit)
 
 
 @wp.func
-def is_nearer(mesh_id: wp.uint64, pointer: wp.uint64, point: wp.vec3, limit: float) -> bool:
+def is_nearer(pointer: wp.uint64, point: wp.vec3, limit: float) -> bool:
     """Whether `obstacle_distance` is below ``limit``; a surface nearer than that needs no side.
 
     Of a distance of NaN nothing is known: it is nearer.
     """
-    if is_exact(mesh_id, pointer):
+    if is_exact(pointer):
         return not (height_over_shape(load_exact(pointer), point) >= limit)
-    record = load_record(mesh_id, pointer)
+    record = load_record(pointer)
     bounds = bounds_of_distance(record, point)
     if bounds[0] >= limit:
         return False
@@ -339,9 +328,9 @@ def is_nearer(mesh_id: wp.uint64, pointer: wp.uint64, point: wp.vec3, limit: flo
         return True
     if record.exact.kind >= Shape.POINT_CLOUD:
         return is_sensed_nearer(record.exact, point, limit)
-    surface = nearest_surface(mesh_id, point, limit, False)
+    surface = nearest_surface(record.mesh_id, point, limit, False)
     if surface.found and not (surface.distance >= limit):
         return True
     if bounds[0] > 0.0:
         return False
-    return mesh_distance(mesh_id, record, point, limit).found
+    return mesh_distance(record, point, limit).found

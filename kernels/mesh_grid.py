@@ -19,7 +19,7 @@ def distance_of_mesh(mesh: MeshRecord, center: wp.vec3, limit: float, side: floa
     is_near = distance < 1.001 * mesh.grid.cell
     sign = float(side)
     if sign == 0.0 or is_near:
-        sign = side_of_mesh(mesh.mesh_id, mesh, center)
+        sign = side_of_mesh(mesh, center)
     return wp.vec2(sign * distance, wp.where(is_near, 0.0, sign))
 
 

@@ -69,9 +69,9 @@ class ExactShape:
 
 @wp.struct
 class MeshRecord:
-    """What queries need besides the triangles; one per mesh, shared by all envs."""
+    """The obstacle of a slot; one for equal geometry, shared by all envs."""
 
-    mesh_id: wp.uint64  # the mesh that the record belongs to
+    mesh_id: wp.uint64  # the Warp mesh of its triangles; 0: it has none
     exact: ExactShape  # its exact shape, if it has one
     lower: wp.vec3  # corners of the bounding box [m]
     upper: wp.vec3
@@ -81,12 +81,8 @@ class MeshRecord:
 
 
 @wp.func
-def load_record(mesh_id: wp.uint64, pointer: wp.uint64) -> MeshRecord:
-    """The record at a pointer, if it belongs to the mesh; else one without bounds."""
-    if pointer != wp.uint64(0):
-        stored = wp.array(ptr=pointer, shape=(1,), dtype=MeshRecord)[0]
-        if stored.mesh_id == mesh_id:
-            return stored
+def unknown_record(mesh_id: wp.uint64) -> MeshRecord:
+    """The record of a mesh of which nothing is known but its id: queries are slow, and right."""
     record = MeshRecord()
     record.mesh_id = mesh_id
     record.lower = wp.vec3(-FAR, -FAR, -FAR)
@@ -97,29 +93,32 @@ def load_record(mesh_id: wp.uint64, pointer: wp.uint64) -> MeshRecord:
 
 
 @wp.func
-def kind_of(mesh_id: wp.uint64, pointer: wp.uint64) -> int:
-    """The shape in the record at a pointer, -1 if the record does not belong to the mesh."""
-    if pointer == wp.uint64(0):
-        return -1
-    record = wp.array(ptr=pointer, shape=(1,), dtype=MeshRecord)
-    return wp.where(record[0].mesh_id == mesh_id, record[0].exact.kind, -1)
+def load_record(pointer: wp.uint64) -> MeshRecord:
+    """The record at a pointer."""
+    return wp.array(ptr=pointer, shape=(1,), dtype=MeshRecord)[0]
 
 
 @wp.func
-def is_exact(mesh_id: wp.uint64, pointer: wp.uint64) -> bool:
-    """Whether the record at a pointer belongs to the mesh and has a shape with a formula."""
-    kind = kind_of(mesh_id, pointer)
+def kind_of(pointer: wp.uint64) -> int:
+    """The shape in the record at a pointer."""
+    return wp.array(ptr=pointer, shape=(1,), dtype=MeshRecord)[0].exact.kind
+
+
+@wp.func
+def is_exact(pointer: wp.uint64) -> bool:
+    """Whether the record at a pointer has a shape with a formula."""
+    kind = kind_of(pointer)
     return kind > Shape.MESH and kind < Shape.POINT_CLOUD
 
 
 @wp.func
-def convexity(mesh_id: wp.uint64, pointer: wp.uint64) -> float:
+def convexity(pointer: wp.uint64) -> float:
     """How far a shape may be from a convex one [m]; negative where that is not known.
 
     0 for those with a formula; vertices of a mesh may lie before its faces by rounding.
     """
-    kind = kind_of(mesh_id, pointer)
-    if kind < 0 or kind >= Shape.POINT_CLOUD:
+    kind = kind_of(pointer)
+    if kind >= Shape.POINT_CLOUD:
         return -1.0
     if kind != Shape.MESH:
         return 0.0
@@ -130,13 +129,13 @@ def convexity(mesh_id: wp.uint64, pointer: wp.uint64) -> float:
 
 
 @wp.func
-def knows_surface(mesh_id: wp.uint64, pointer: wp.uint64, is_outside: bool) -> bool:
+def knows_surface(pointer: wp.uint64, is_outside: bool) -> bool:
     """Whether closest points are of the surface, so that distances to them bound the depth.
 
     Inside a union of balls the closest point of one ball may be deep in another; a bound of a
     distance has none.
     """
-    kind = kind_of(mesh_id, pointer)
+    kind = kind_of(pointer)
     if kind == Shape.POINT_CLOUD:
         return is_outside
     return kind != Shape.ESDF_GRID

@@ -12,7 +12,7 @@ from warp_collision.kernels.half_segments import (
     make_cost,
     not_a_number,
 )
-from warp_collision.kernels.mesh_record import MeshRecord, kind_of
+from warp_collision.kernels.mesh_record import MeshRecord
 from warp_collision.kernels.moving_sweep import (
     Curve,
     curve_between,
@@ -134,8 +134,6 @@ def is_far(obstacle: Obstacle, motion: Motion, moved: ObstacleMotion, reach: flo
     Cheaper than the curves. The offset between the two is linear in time, up to the arc on which
     the middle of the obstacle rotates about its origin.
     """
-    if kind_of(obstacle.mesh_id, obstacle.record) < 0:
-        return False
     record = wp.array(ptr=obstacle.record, shape=(1,), dtype=MeshRecord)
     lower = record[0].lower
     middle = 0.5 * (lower + record[0].upper)

@@ -45,8 +45,7 @@ class Curve:
     Its position is the fraction of the segment times a bound of the speed.
     """
 
-    mesh_id: wp.uint64
-    record: wp.uint64  # pointer to the record of the mesh, read by each query
+    record: wp.uint64  # pointer to that of the obstacle, read by each query
     origin: wp.vec3  # u(0)
     change: wp.vec3  # w
     axis: wp.vec3  # a, unit
@@ -75,7 +74,6 @@ def curve_between(
         end: center of the sphere at the other waypoint.
     """
     curve = Curve()
-    curve.mesh_id = obstacle.mesh_id
     curve.record = obstacle.record
     curve.origin = wp.transform_point(here, begin)
     last = wp.transform_point(there, end)
@@ -138,7 +136,7 @@ def curve_sample(curve: Curve, position: float, sample: SdfSample) -> PathSample
 def sample_curve(curve: Curve, position: float, near: wp.vec3, limit: float) -> PathSample:
     """Signed distance below a limit at a position of the curve; see `distance_near`."""
     point = point_on_curve(curve, position)
-    sample = distance_near(curve.mesh_id, curve.record, point, near, limit)
+    sample = distance_near(curve.record, point, near, limit)
     return curve_sample(curve, position, sample)
 
 
@@ -155,7 +153,6 @@ def bound_on_curve(curve: Curve, a: PathSample, b: PathSample) -> float:
     lipschitz = 0.5 * (a.distance + b.distance - step)
     sag = SAFETY_FACTOR * 0.125 * curve.acceleration_bound * step * step + rounding_on_curve(curve)
     chord = Path()
-    chord.mesh_id = curve.mesh_id
     chord.record = curve.record
     chord.origin = point_on_curve(curve, a.position)
     offset = point_on_curve(curve, b.position) - chord.origin

@@ -39,9 +39,9 @@ def enlarged(center: wp.vec3, radius: float) -> wp.vec4:
 
 
 @wp.func
-def ball_of_mover(mesh_id: wp.uint64, record: wp.uint64, first: vec8, second: vec8) -> wp.vec4:
+def ball_of_mover(record: wp.uint64, first: vec8, second: vec8) -> wp.vec4:
     """A ball around an obstacle on a segment: its origin moves straight, all else around it."""
-    shape = load_record(mesh_id, record)
+    shape = load_record(record)
     corner = wp.max(wp.abs(shape.lower), wp.abs(shape.upper))
     begin = origin_in_world(first)
     end = origin_in_world(second)
@@ -70,8 +70,7 @@ def bound_movers(
     robot: Robot,
     base: wp.array2d[MovingFrame],  # (batch or 1, 1) of the root, or empty
     moving: wp.array2d[wp.uint8],  # (n_envs, slots), which obstacles count
-    mesh_ids: wp.array2d[wp.uint64],  # (n_envs, slots)
-    records: wp.array2d[wp.uint64],  # pointers
+    records: wp.array2d[wp.uint64],  # (n_envs, slots) pointers
     padding: wp.array2d[wp.float32],  # [m]
     mesh_from_world: wp.array3d[vec8],  # (n_envs, horizon, slots)
     # parameters
@@ -86,7 +85,7 @@ def bound_movers(
     row += launch_offset[0]
     index += launch_offset[1]
     env = env_of_row(env_index, row)
-    is_valid = env >= 0 and env < mesh_ids.shape[0]
+    is_valid = env >= 0 and env < records.shape[0]
     segment = segment_of(robot_in_env(robot, env), joints, row, index, states)
     slack = write_root(segment, root_at(base, row, index))
     write_frames(segment, 0.5, 0.5)
@@ -95,12 +94,11 @@ def bound_movers(
         check = body_in_motion(segment, body, interval_around(0.5, 0.5, slack, 0.0, 0.0))
         reach = body.radius + check.ball_travel + slack
         balls[row, index, b] = enlarged(check.center, wp.where(body.radius < 0.0, -FAR, reach))
-    for slot in range(mesh_ids.shape[1]):
+    for slot in range(records.shape[1]):
         bound = wp.where(is_valid, wp.inf, wp.nan)
         if is_valid:
             if moving[env, slot] != wp.uint8(0):
                 mover = ball_of_mover(
-                    mesh_ids[env, slot],
                     records[env, slot],
                     mesh_from_world[env, index, slot],
                     mesh_from_world[env, index + 1, slot],

@@ -159,7 +159,7 @@ def least_of_sphere(
 @wp.func
 def near_sample(obstacle: Obstacle, point: wp.vec3, limit: float) -> SdfSample:
     """`padded_distance`, which asks a formula for the distance alone first."""
-    if is_exact(obstacle.mesh_id, obstacle.record):
+    if is_exact(obstacle.record):
         height = height_over_shape(load_exact(obstacle.record), point)
         if height >= limit + obstacle.padding:
             return nothing_nearer(limit)
@@ -188,7 +188,7 @@ def nearer_of_spheres(
 ) -> Nearest:
     """The nearest sphere of a body, or the best so far: first that of the least bound."""
     body = rest.body
-    is_convex = is_exact(obstacle.mesh_id, obstacle.record)
+    is_convex = is_exact(obstacle.record)
     slope = to_world(obstacle.mesh_from_world, ball.gradient)
     slope = wp.transpose(rest.frame_pose.rotation) * slope
     first = int(-1)
@@ -222,7 +222,7 @@ def nearer_of_body(obstacle: Obstacle, rest: BodyAtRest, best: Nearest) -> Neare
     error = DISTANCE_ROUNDING * (wp.length(point) + wp.length(rest.center) + rest.body.radius)
     ball = SdfSample()
     ball.distance = -FAR  # of open meshes, whose signed distance is not Lipschitz
-    is_closed = is_exact(obstacle.mesh_id, obstacle.record)
+    is_closed = is_exact(obstacle.record)
     if not is_closed:
         is_closed = not (record_of(obstacle).inside_reach > 0.0)
     if is_closed:

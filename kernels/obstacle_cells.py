@@ -153,7 +153,7 @@ def is_point_inside(record: MeshRecord, point: wp.vec3) -> bool:
         return False
     side = side_by_bounds(bounds_of_distance(record, point))
     if side == 0.0:
-        side = side_of_mesh(record.mesh_id, record, point)
+        side = side_of_mesh(record, point)
     return not (side > 0.0)
 
 

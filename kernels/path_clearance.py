@@ -150,7 +150,7 @@ def nearer_of_body(obstacle: Obstacle, check: BodyCheck, best: Nearest) -> Neare
     if is_coarse:
         best.is_open = True
     frame_pose = check.state.frame_pose
-    is_convex = is_exact(obstacle.mesh_id, obstacle.record)
+    is_convex = is_exact(obstacle.record)
     for index in range(body.begin, body.end):
         sphere = sphere_of(check.spheres, index)
         if not (sphere[3] < 0.0):

@@ -292,7 +292,7 @@ def bounds_over_obstacle(obstacle: Obstacle, link: MovingLink) -> wp.vec3:
     bounds = wp.vec3(FAR, FAR, FAR)
     if body.n_pieces == 0:
         return TOUCHING
-    is_formula = is_exact(obstacle.mesh_id, obstacle.record)
+    is_formula = is_exact(obstacle.record)
     row = int(body.first_piece)
     for _p in range(body.n_pieces):
         piece = piece_at(link.pieces, row)

@@ -46,7 +46,7 @@ def lower_bound(obstacle: Obstacle, point: wp.vec3, least: float) -> float:
         bound = distance_to_box(local, record.lower, record.upper) - record.inside_reach
         return wp.min(least, bound - obstacle.padding)
     limit = least + obstacle.padding
-    sample = obstacle_distance(obstacle.mesh_id, obstacle.record, local, limit)
+    sample = obstacle_distance(obstacle.record, local, limit)
     if sample.found:
         return sample.distance - obstacle.padding
     return least

@@ -52,7 +52,7 @@ def nearer(obstacle: Obstacle, point: wp.vec3, best: SceneSample) -> SceneSample
         return no_sample()
     # The best so far limits the search.
     limit = best.distance + obstacle.padding
-    sample = obstacle_distance(obstacle.mesh_id, obstacle.record, local, limit)
+    sample = obstacle_distance(obstacle.record, local, limit)
     if sample.found:
         best.distance = sample.distance - obstacle.padding
         best.gradient = to_world(pose, sample.gradient)

@@ -29,11 +29,10 @@ class Scene:
     would be most of what a sphere in free space costs on a CPU.
     """
 
-    mesh_ids: wp.uint64  # to (n_envs, n_slots) uint64, Warp mesh ids, 0: empty
     mesh_from_world: wp.uint64  # to (n_envs, n_slots) vec8: x, y, z, qw, qx, qy, qz, padding
     enabled: wp.uint64  # to (n_envs, n_slots) uint8, 1: checked
     n_meshes: wp.uint64  # to (n_envs,) int32, filled slots
-    records: wp.uint64  # to (n_envs, n_slots) pointers to MeshRecord; 0: nothing is known
+    records: wp.uint64  # to (n_envs, n_slots) pointers to MeshRecord, 0: empty
     padding: wp.uint64  # to (n_envs, n_slots) float32 [m]; 0: none
     ignored: wp.uint64  # to (n_envs, n_slots, n_spheres) uint8, 1: not checked; 0: none is ignored
     tree: wp.uint64  # to (1,) pointer to a tree as `find_roots` describes it; 0: there is none
@@ -67,8 +66,7 @@ class Obstacle:
 
     is_present: bool  # False: skipped, the other fields are undefined
     slot: int
-    mesh_id: wp.uint64
-    record: wp.uint64  # pointer to a MeshRecord, 0: nothing is known
+    record: wp.uint64  # pointer to a MeshRecord
     padding: float  # its signed distance is lowered by this [m]
     mesh_from_world: wp.transform
 
@@ -140,18 +138,16 @@ def pose_row(scene: Scene, slot: int) -> vec8:
 
 @wp.func
 def load_obstacle(scene: Scene, slot: int) -> Obstacle:
-    """The obstacle of a filled slot, enabled or not; one of mesh id 0 is not present.
+    """The obstacle of a filled slot, enabled or not; without a record it is not present.
 
-    The id is read once: another thread may empty the slot, and a query of id 0 crashes.
+    The pointer is read once: another thread may empty the slot.
     """
     obstacle = Obstacle()
-    obstacle.mesh_id = wp.array(ptr=scene.mesh_ids, shape=(scene.n_slots,), dtype=wp.uint64)[slot]
-    if obstacle.mesh_id == wp.uint64(0):
+    obstacle.record = wp.array(ptr=scene.records, shape=(scene.n_slots,), dtype=wp.uint64)[slot]
+    if obstacle.record == wp.uint64(0):
         return obstacle
     obstacle.is_present = True
     obstacle.slot = slot
-    if scene.records != wp.uint64(0):
-        obstacle.record = wp.array(ptr=scene.records, shape=(scene.n_slots,), dtype=wp.uint64)[slot]
     if scene.padding != wp.uint64(0):
         paddings = wp.array(ptr=scene.padding, shape=(scene.n_slots,), dtype=wp.float32)
         # What is not finite is a contact everywhere: NaN would compare as free.
@@ -194,8 +190,8 @@ def slot_of_thread(scene: Scene, env: int, index: int) -> int:
 
 @wp.func
 def record_of(obstacle: Obstacle) -> MeshRecord:
-    """What is known of the mesh of an obstacle."""
-    return load_record(obstacle.mesh_id, obstacle.record)
+    """The record of an obstacle."""
+    return load_record(obstacle.record)
 
 
 @wp.func

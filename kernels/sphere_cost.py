@@ -65,7 +65,7 @@ def cost_against(obstacle: Obstacle, query: SphereQuery) -> SphereCost:
     reach = query.radius + query.activation_distance + obstacle.padding
     coordinates = wp.length(query.center) + wp.length(wp.transform_get_translation(pose))
     rounding = uncertainty(coordinates, query.activation_distance)
-    sample = obstacle_distance(obstacle.mesh_id, obstacle.record, point, reach + rounding)
+    sample = obstacle_distance(obstacle.record, point, reach + rounding)
     if sample.found:
         if rounding > 0.0 and sample.distance >= reach:
             return not_a_number()

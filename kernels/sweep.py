@@ -28,8 +28,7 @@ PATH_ROUNDING = wp.constant(2.5e-7)
 class Path:
     """A straight path in the frame of one mesh."""
 
-    mesh_id: wp.uint64
-    record: wp.uint64  # pointer to the record of the mesh, read by each query
+    record: wp.uint64  # pointer to that of the obstacle, read by each query
     origin: wp.vec3
     direction: wp.vec3  # unit
     length: float  # [m]
@@ -53,19 +52,17 @@ def path_sample(path: Path, position: float, sample: SdfSample) -> PathSample:
 
 
 @wp.func
-def distance_near(
-    mesh_id: wp.uint64, record: wp.uint64, point: wp.vec3, near: wp.vec3, limit: float
-) -> SdfSample:
+def distance_near(record: wp.uint64, point: wp.vec3, near: wp.vec3, limit: float) -> SdfSample:
     """Signed distance at a point below a limit; ``near``, a surface point, is another limit."""
     of_near = wp.length(near - point) * 1.001 + ROUNDING * (wp.length(near) + wp.length(point))
-    return distance_of_obstacle(mesh_id, record, point, wp.min(limit, of_near))
+    return distance_of_obstacle(record, point, wp.min(limit, of_near))
 
 
 @wp.func
 def sample_path(path: Path, position: float, near: wp.vec3, limit: float) -> PathSample:
     """Signed distance below a limit at a position of the path; see `distance_near`."""
     point = path.origin + position * path.direction
-    sample = distance_near(path.mesh_id, path.record, point, near, limit)
+    sample = distance_near(path.record, point, near, limit)
     return path_sample(path, position, sample)
 
 
@@ -141,7 +138,7 @@ def lower_bound(path: Path, a: PathSample, b: PathSample) -> float:
     """Certified lower bound of the signed distance between two samples of the path."""
     length = b.position - a.position
     bound = 0.5 * (a.distance + b.distance - length)
-    loss = convexity(path.mesh_id, path.record)
+    loss = convexity(path.record)
     if loss >= 0.0:
         bound = wp.max(bound, bound_by_tangents(path, a, b, loss > 0.0) - loss)
     if a.distance > 0.0 and b.distance > 0.0:
@@ -151,7 +148,7 @@ def lower_bound(path: Path, a: PathSample, b: PathSample) -> float:
         if ball_a > 0.0 and ball_b > 0.0 and ball_a + ball_b > length:
             return wp.max(bound, bound_by_empty_balls(ball_a, ball_b, length))
     if a.found and b.found:
-        if knows_surface(path.mesh_id, path.record, wp.min(a.distance, b.distance) >= 0.0):
+        if knows_surface(path.record, wp.min(a.distance, b.distance) >= 0.0):
             return wp.max(bound, bound_by_closest_points(path, a, b))
     return bound
 
@@ -185,7 +182,7 @@ def sweep(path: Path, start: PathSample, reach: float, tolerance: float) -> Path
         return start
     # Steps below the rounding of positions would never end; NaN selects the finest.
     finest = 2.0 * rounding_on(path)
-    loss = convexity(path.mesh_id, path.record)
+    loss = convexity(path.record)
     # A distance with a formula is settled whatever the tolerance, in few samples.
     slack = wp.where(tolerance > finest and loss != 0.0, tolerance, finest)
     if start.found and loss >= 0.0 and slack > loss:

@@ -77,7 +77,6 @@ def straight_half(obstacle: Obstacle, halves: StraightHalves, side: int, reach: 
     """
     offset = wp.where(side == 0, halves.previous, halves.following) - halves.begin
     path = Path()
-    path.mesh_id = obstacle.mesh_id
     path.record = obstacle.record
     distance = wp.length(offset)
     path.whole = 0.5 * distance

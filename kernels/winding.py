@@ -84,7 +84,7 @@ def finer_accuracy(mesh_id: wp.uint64, accuracy: float) -> float:
 
 
 @wp.func
-def side_of_mesh(mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3) -> float:
+def side_of_mesh(record: MeshRecord, point: wp.vec3) -> float:
     """-1 inside the solid, 1 outside."""
     if record.sign_method == SHEET:
         return 1.0
@@ -94,12 +94,12 @@ def side_of_mesh(mesh_id: wp.uint64, record: MeshRecord, point: wp.vec3) -> floa
     number = float(0.0)
     is_open = bool(True)
     while is_open:
-        number = winding_number(mesh_id, point, accuracy)
+        number = winding_number(record.mesh_id, point, accuracy)
         if is_unoriented:
             number = wp.abs(number)  # a mesh that was turned inside out is not free inside
         # Where numbers are not whole, near 1/2 the tree is asked again.
         is_open = is_exact and accuracy < SUMMED
         is_open = is_open and wp.abs(number - 0.5) <= doubt_of_tree(accuracy)
         # A caller's mesh may have no tree to ask: each walk is a sum.
-        accuracy = wp.where(is_unoriented, SUMMED, finer_accuracy(mesh_id, accuracy))
+        accuracy = wp.where(is_unoriented, SUMMED, finer_accuracy(record.mesh_id, accuracy))
     return wp.where(number > 0.5, -1.0, 1.0)

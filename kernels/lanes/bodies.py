@@ -229,7 +229,7 @@ def lanes_free_of(obstacle: Obstacle, query: BodyInLanes, free: wp.uint32) -> wp
     """Those of some lanes in which an obstacle does not touch a body."""
     lanes = query.lanes
     pose = obstacle.mesh_from_world
-    shape_is_exact = is_exact(obstacle.mesh_id, obstacle.record)
+    shape_is_exact = is_exact(obstacle.record)
     shape = ExactShape()
     if shape_is_exact:
         shape = load_exact(obstacle.record)

@@ -224,7 +224,7 @@ def check_in_lanes(obstacle: Obstacle, query: MovingBody, found: wp.uint32) -> w
     lanes = query.lanes
     pose = obstacle.mesh_from_world
     bits = query.bits & ~(found & wp.uint32(EIGHT))
-    shape_is_exact = is_exact(obstacle.mesh_id, obstacle.record)
+    shape_is_exact = is_exact(obstacle.record)
     shape = ExactShape()
     if shape_is_exact:
         shape = load_exact(obstacle.record)

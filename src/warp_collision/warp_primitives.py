@@ -68,7 +68,7 @@ from warp_collision.queries.sphere_queries import (
     default_tolerance,
     launched_swept_vjp,
 )
-from warp_collision.world.external_meshes import scene_of_tables
+from warp_collision.world.external_meshes import MeshTables, scene_of_tables
 from warp_collision.world.scene import Scene
 from warp_collision.world.table_values import check_values
 
@@ -436,15 +436,15 @@ def _check_tables(
     if mesh_ids.dtype is torch.uint64:
         mesh_ids = mesh_ids.view(torch.int64)
     shape = tuple(mesh_ids.shape)
-    scene = scene_of_tables(
+    tables = MeshTables(
         _require("mesh_idx", mesh_ids, shape, torch.int64, spheres),
         _require("mesh_pose_inverse", poses, (*shape, 8), torch.float32, spheres),
         _require("mesh_enable", enabled, shape, torch.uint8, spheres),
         _require("n_env_mesh", n_meshes, shape[:1], torch.int32, spheres),
     )
     if validate.is_checking():
-        check_values(scene.tables, poses="mesh_pose_inverse", ids="mesh_idx", counts="n_env_mesh")
-    return scene
+        check_values(tables, poses="mesh_pose_inverse", counts="n_env_mesh")
+    return scene_of_tables(tables, spheres.numel() // 4)
 
 
 def _check_env_index(value: Tensor | None, spheres: Tensor, scene: Scene) -> Tensor | None:

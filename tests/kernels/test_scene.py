@@ -106,12 +106,12 @@ def test_what_a_box_meets_is_visited(numbers: tuple[int, int, int], device: torc
 
 
 def test_slots_that_are_emptied_are_not_visited(device: torch.device) -> None:
-    """Tables of a caller may be shorter, or have ids of 0, where a tree still knows a box."""
+    """Tables of a caller may be shorter, or have no records, where a tree still knows a box."""
     world, _ = filled(device, (16, 16, 16))
     everywhere = torch.tensor([[0.3, 0.1, -0.2, EVERYWHERE]], device=device)
     before, _ = visited(world, everywhere)
     world.n_meshes[1] = 6
-    world.mesh_ids[2, 4] = 0
+    world._storage.records[2, 4] = 0
     bits, _ = visited(world, everywhere)
     assert bits[0] == before[0]
     assert bits[1] == before[1] & 0b111111

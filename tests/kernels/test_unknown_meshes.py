@@ -10,16 +10,16 @@ import compare
 import shapes
 from reference import sphere_cost
 from warp_collision import MeshWorld
-from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.queries.sphere_queries import SPHERE_COST
+from warp_collision.world.external_meshes import MeshTables, _Copies
 from warp_collision.world.scene import Scene
 
 
 @pytest.mark.parametrize("winding", [False, True])
 @pytest.mark.parametrize("name", [*shapes.CLOSED, *shapes.OPEN, "overlapping"])
 def test_cost_and_gradient(name: str, winding: bool, device: torch.device) -> None:
-    """Without records: as while a graph is captured, or before the host has heard of a refit."""
+    """As while a graph is captured, or before the host has heard of a refit."""
     rng = np.random.default_rng(80)
     obstacle = shapes.mesh("box" if name == "overlapping" else name)
     if name == "overlapping":  # where rays err
@@ -40,8 +40,8 @@ def test_cost_and_gradient(name: str, winding: bool, device: torch.device) -> No
     world = MeshWorld(max_obstacles=1, device=device)
     world.add("place", trimesh.creation.box((0.1, 0.1, 0.1)), obstacle.pose)
     ids = torch.tensor([[mesh.id]], dtype=torch.int64, device=device)
-    records = torch.zeros_like(ids)  # pointers to none
-    tables = SceneTables(ids, world.mesh_from_world, world.enabled, world.n_meshes, records)
+    given = MeshTables(ids, world.mesh_from_world, world.enabled, world.n_meshes)
+    tables = _Copies.of_nothing(ids).substitute(given)
     one = torch.ones(1, device=device)
     queried = compare.to_device(spheres, device)
     cost, gradient = SPHERE_COST.run(queried, Scene(tables), None, (one, 0.02 * one))

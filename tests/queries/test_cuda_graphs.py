@@ -207,7 +207,7 @@ def test_meshes_of_a_caller_first_met_in_a_capture(gpu: torch.device, cuda: Any)
     """Nothing can be read of them there; costs are right without."""
     operands = public_calls.Operands(gpu)
     ids, meshes = operands.foreign
-    operands.drop_in(SdfMeshWarpPy, operands.world.mesh_ids)()  # loads kernels
+    operands.drop_in(SdfMeshWarpPy, ids.clone())()  # another table: loads kernels
     graph = cuda.CUDAGraph()
     call = operands.drop_in(SdfMeshWarpPy, ids)
     with cuda.graph(graph):

@@ -152,11 +152,9 @@ def count(more: int) -> int:  # kernels of a CPU run in one thread here
 
 
 @wp.func
-def counted_distance(
-    mesh_id: wp.uint64, record: wp.uint64, point: wp.vec3, limit: float
-) -> SdfSample:
+def counted_distance(record: wp.uint64, point: wp.vec3, limit: float) -> SdfSample:
     count(1)
-    return obstacle_distance(mesh_id, record, point, limit)
+    return obstacle_distance(record, point, limit)
 
 
 def _counted_sweep() -> ModuleType:
@@ -181,7 +179,6 @@ CountedPath, counted_path_sample, counted_sweep = counted.Path, counted.path_sam
 
 @wp.kernel(enable_backward=False)
 def _count(
-    mesh_id: wp.uint64,
     record: wp.uint64,
     begin: wp.array[wp.vec3],
     end: wp.array[wp.vec3],
@@ -193,12 +190,11 @@ def _count(
     i = wp.tid()
     before = count(0)
     path = CountedPath()
-    path.mesh_id = mesh_id
     path.record = record
     path.origin = begin[i]
     path.length = wp.length(end[i] - begin[i])
     path.direction = (end[i] - begin[i]) / path.length
-    start = counted_distance(mesh_id, record, begin[i], reach + path.length)
+    start = counted_distance(record, begin[i], reach + path.length)
     lowest[i] = start.distance
     if start.found:
         found = counted_sweep(path, counted_path_sample(path, 0.0, start), reach, tolerance)
@@ -222,7 +218,6 @@ def count_queries(
     arrays = [wp.array(x.astype(np.float32), dtype=wp.vec3, device="cpu") for x in (begin, end)]
     counts = wp.zeros(len(begin), dtype=wp.int32, device="cpu")
     lowest = wp.zeros(len(begin), dtype=wp.float32, device="cpu")
-    mesh_id = wp.uint64(int(world.mesh_ids[0, 0]))
-    inputs = [mesh_id, wp.uint64(int(records[0, 0])), *arrays, reach, tolerance]
+    inputs = [wp.uint64(int(records[0, 0])), *arrays, reach, tolerance]
     wp.launch(_count, len(begin), inputs, [counts, lowest], device="cpu")
     return counts.numpy(), lowest.numpy().astype(np.float64)

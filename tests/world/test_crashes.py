@@ -23,17 +23,21 @@ with checking(False):
 """
 DEAD_IDS = """
 import trimesh
-from warp_collision import signed_distance, swept_sphere_cost
+from warp_collision.warp_primitives import SdfMeshWarpPy, SweptSdfMeshWarpPy
 box = trimesh.creation.box((1.0, 1.0, 1.0))
 world.add("box", box)
 world.mesh_ids[0, 0] = 4096
 spheres = torch.zeros((1, 2, 1, 4), device=device)
+one = torch.ones(1, device=device)
+buffers = (
+    torch.empty_like(spheres[..., 0]), torch.empty_like(spheres),
+    torch.empty_like(spheres[..., 0], dtype=torch.uint8),
+)
+tables = world.mesh_ids, world.mesh_from_world, world.enabled, world.n_meshes
 with checking():
-    for function, operand in (
-        (sphere_cost, spheres), (swept_sphere_cost, spheres), (signed_distance, spheres[..., :3])
-    ):
+    for function, options in ((SdfMeshWarpPy, ()), (SweptSdfMeshWarpPy, (one,))):
         try:
-            function(operand, world)
+            function.apply(spheres, *buffers, one, one, *options, *tables, one)
         except ValueError as error:
             print(error)
 """
@@ -86,8 +90,8 @@ def test_dead_ids_are_found_and_tables_keep_meshes_alive(
     lines = lines_of(ENVIRONMENT + DEAD_IDS + OUTLIVED, real_device, tmp_path, "1")
     assert lines[:2] == ["spheres must be finite, got nan at (0, 0, 0, 0)", "nan"]
     dead, (dropped, grown) = lines[2:-2], map(float, lines[-2:])
-    assert len(dead) == 3
-    assert all("mesh_ids must hold ids of living" in line and "4096" in line for line in dead)
+    assert len(dead) == 2
+    assert all("mesh_idx must hold ids of living" in line and "4096" in line for line in dead)
     assert dropped == pytest.approx(1.1)
     # A table of before the growth may show the mesh that was removed after it, or not.
     assert grown == pytest.approx(1.1) or grown == 0.0

@@ -23,8 +23,7 @@ from warp_collision import (
     sphere_cost,
 )
 from warp_collision.io import Obstacle
-from warp_collision.obstacles.mesh_obstacle import stand_in
-from warp_collision.world.scene import living_obstacles
+from warp_collision.world.external_meshes import living_obstacles
 
 # What only reads its arguments and returns something new cannot leave anything halfway.
 WRITERS = "world", "launching", "obstacles/mesh_obstacle.py", "obstacles/part_tree.py"
@@ -65,8 +64,8 @@ def answers(world: MeshWorld) -> list[Any]:
 
 def content(world: MeshWorld) -> list[Any]:
     """What the world lists and what queries answer; ids of meshes that are no more raise."""
-    table = world._storage.tables.mesh_ids  # the world's own name makes meshes of shapes
-    ids = set(table.flatten().tolist()) - {0, stand_in(table.device)}
+    table = world._storage.mesh_ids  # the world's own name makes meshes of shapes
+    ids = set(table.flatten().tolist()) - {0}
     assert ids <= living_obstacles(table).keys(), "a mesh is no more"
     listed = [
         [
@@ -76,7 +75,10 @@ def content(world: MeshWorld) -> list[Any]:
         for env in range(world.n_envs)
     ]
     tables = world.enabled.tolist(), world.n_meshes.tolist(), world.padding.tolist()
-    return [listed, *tables, table.ne(0).tolist(), answers(world)]
+    for env, slots in enumerate(world._slots.envs):
+        expected = [slot.obstacle.mesh_id for slot in slots]
+        assert table[env].tolist() == [*expected, *[0] * (world.max_obstacles - len(slots))]
+    return [listed, *tables, answers(world)]
 
 
 EDITS: dict[str, Callable[[MeshWorld], object]] = {

@@ -11,7 +11,7 @@ from warp_collision.launching.edit import Edit
 from warp_collision.obstacles.geometry import prepare, read_mesh
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
 from warp_collision.world.acceleration import Acceleration
-from warp_collision.world.external_meshes import scene_of_tables
+from warp_collision.world.external_meshes import MeshTables, scene_of_tables
 from warp_collision.world.obstacle_cache import Entry
 from warp_collision.world.scene import Scene
 from warp_collision.world.scene_storage import SceneStorage
@@ -102,7 +102,7 @@ def test_storage_holds_inverse_poses(device: torch.device, obstacle: MeshObstacl
     storage = SceneStorage(2, 3, device)
     fill(storage, 1, entry(obstacle), entry(obstacle, 1, enabled=False, padding=0.1))
     tables = storage.tables
-    assert tables.mesh_ids.tolist() == [[0, 0, 0], [obstacle.mesh_id, obstacle.mesh_id, 0]]
+    assert storage.mesh_ids.tolist() == [[0, 0, 0], [obstacle.mesh_id, obstacle.mesh_id, 0]]
     assert tables.enabled[1].tolist() == [1, 0, 0]
     for row, pose in zip(tables.mesh_from_world[1, :2].cpu().numpy(), POSES.numpy(), strict=True):
         inverse = wp.transform_inverse(wp.transform(*pose[:3], *pose[4:], pose[3]))
@@ -147,17 +147,22 @@ def test_tensors_of_a_world_find_its_scene(device: torch.device) -> None:
     storage = SceneStorage(1, 2, device)
     acceleration = Acceleration(storage.tables, threading.RLock())
     storage.scene.source = acceleration
-    tensors = storage.tables[:4]
-    found = scene_of_tables(*tensors)
+    tensors = storage.mesh_ids, *storage.tables[:3]
+    found = scene_of_tables(MeshTables(*tensors), 1)
     assert found.source is acceleration
     assert found.tables.records is storage.records
     # A copy of the ids is of no world, and a view of them has the padding of its slots.
-    copied = scene_of_tables(storage.tables.mesh_ids.clone(), *tensors[1:])
+    copied = scene_of_tables(MeshTables(storage.mesh_ids.clone(), *tensors[1:]), 1)
     assert copied.source is not acceleration
     assert copied.tables.padding is None
     storage.padding[0, 1] = 0.5
-    view = scene_of_tables(*(table[:, 1:] for table in tensors[:3]), tensors[3])
+    view = scene_of_tables(MeshTables(*(table[:, 1:] for table in tensors[:3]), tensors[3]), 1)
     assert view.tables.padding.tolist() == [[0.5]]
+    # What others write there is looked up.
+    storage.mesh_ids[0, 0] = 0
+    written = scene_of_tables(MeshTables(*tensors), 1)
+    assert written.source is None
+    assert written.tables.records is not storage.records
 
 
 def test_operators_find_living_scenes_alone(device: torch.device) -> None:
@@ -168,9 +173,9 @@ def test_operators_find_living_scenes_alone(device: torch.device) -> None:
     assert moved.tables.records is storage.records
     assert moved.handle == handle
     # A batching rule repeats the envs.
-    storage.tables.mesh_ids.copy_(torch.arange(6).view(2, 3))
+    storage.records.copy_(torch.arange(6).view(2, 3))
     repeated = Scene.of(handle, rows.repeat(3, 1, 1), enabled.repeat(3, 1)).tables
-    assert torch.equal(repeated.mesh_ids, storage.tables.mesh_ids.repeat(3, 1))
+    assert torch.equal(repeated.records, storage.records.repeat(3, 1))
     assert repeated.n_meshes.shape == (6,)
     del storage
     with pytest.raises(RuntimeError, match="as long as its world lives"):
@@ -184,9 +189,9 @@ def test_larger_tables_replace_smaller_ones(device: torch.device) -> None:
     larger = storage.enlarged(2, 4)
     edit = Edit()
     acceleration.use(edit, larger.tables)
-    assert acceleration.complete(storage.tables).token
+    assert acceleration.complete(storage.tables).records is storage.records
     edit.run()
-    assert acceleration.complete(larger.tables).token
+    assert acceleration.complete(larger.tables).records is larger.records
     # Who still has the old ones keeps their records, without a tree.
     old = storage.scene.completed()
     assert old.records is storage.records

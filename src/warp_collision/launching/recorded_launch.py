@@ -7,7 +7,6 @@ them: a wrong dtype or layout would read foreign memory, so the callers validate
 from __future__ import annotations
 
 import ctypes
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -18,63 +17,49 @@ import warp as wp
 from warp_collision.devices import n_multiprocessors, require_warp
 from warp_collision.launching.warp_runtime import is_array, is_struct, quiet_warp
 
-_tokens = itertools.count(1)
 _UNKNOWN = object()
 _MAX_INT32 = 2**31 - 1  # extents and strides are numbers of 32 bits
 _WARP = 32  # threads of a GPU that run together
 
 
-def new_token() -> int:
-    """A number for tables that never change; see `SceneTables.token`."""
-    return next(_tokens)
-
-
 class SceneTables(NamedTuple):
-    """Device tables of the meshes of all envs, by the names of the kernels' `Scene` struct.
+    """Device tables of the obstacles of all envs, in the order of the kernels' `Scene` struct.
 
     Attributes:
-        mesh_ids: (n_envs, slots) int64 Warp mesh ids.
         mesh_from_world: (n_envs, slots, 8) float32.
         enabled: (n_envs, slots) uint8.
         n_meshes: (n_envs,) int32.
-        records: (n_envs, slots) int64 pointers to what is known of each mesh, or None.
-        padding: (n_envs, slots) float32, what each mesh is inflated by [m], or None.
-        ignored: (n_envs, slots, n_spheres) uint8, 1 where a mesh is not checked against a sphere of
-            a robot, or None.
+        records: (n_envs, slots) int64 pointers to the records of the obstacles, 0: empty.
+        padding: (n_envs, slots) float32, what each obstacle is inflated by [m], or None.
+        ignored: (n_envs, slots, n_spheres) uint8, 1 where an obstacle is not checked against a
+            sphere of a robot, or None.
         tree: (1,) int64 pointer to a tree over the world boxes of all slots, grouped by env, or 0;
             or None.
         field: bytes that begin with a `SceneField` for each env, of the signed distance of all
             of its obstacles, or None.
-        token: a recorded launch that saw this number last still points to these tensors, if they
-            have not moved; 0 for tables that it has to write anew.
     """
 
-    mesh_ids: torch.Tensor
     mesh_from_world: torch.Tensor
     enabled: torch.Tensor
     n_meshes: torch.Tensor
-    records: torch.Tensor | None
+    records: torch.Tensor
     padding: torch.Tensor | None = None
     ignored: torch.Tensor | None = None
     tree: torch.Tensor | None = None
     field: torch.Tensor | None = None
-    token: int = 0
 
-    def write(self, scene: Any) -> None:
-        """Writes pointers to these tables into a `Scene`, or into that of a recorded launch."""
-        scene.n_envs, scene.n_slots = self.mesh_ids.shape
-        scene.n_spheres = 0 if self.ignored is None else self.ignored.shape[2]
-        for name in self._fields[:9]:
-            table = getattr(self, name)
-            setattr(scene, name, 0 if table is None else table.data_ptr())
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of envs, and of slots of each."""
+        return self.enabled.shape[0], self.enabled.shape[1]
 
     def at(self, mesh_from_world: torch.Tensor) -> SceneTables:
-        """The same meshes at other poses, (n_envs, slots, 8)."""
-        return self._replace(mesh_from_world=mesh_from_world, field=None, token=0)
+        """The same obstacles at other poses, (n_envs, slots, 8)."""
+        return self._replace(mesh_from_world=mesh_from_world, field=None)
 
     def ignoring(self, ignored: torch.Tensor | None) -> SceneTables:
-        """The same meshes, checked against other spheres; see the attribute."""
-        return self._replace(ignored=ignored, token=0)
+        """The same obstacles, checked against other spheres; see the attribute."""
+        return self._replace(ignored=ignored)
 
     def rearranged(
         self,
@@ -89,47 +74,37 @@ class SceneTables(NamedTuple):
             mesh_from_world: of these.
             n_meshes: of their envs.
         """
-        by_slot = ("mesh_ids", "enabled", "records", "padding", "ignored")
+        by_slot = ("enabled", "records", "padding", "ignored")
         known = {name: table for name in by_slot if (table := getattr(self, name)) is not None}
         others = {name: arrange(table) for name, table in known.items()}
         others |= {"mesh_from_world": mesh_from_world, "n_meshes": n_meshes}
-        return self._replace(tree=None, field=None, token=0, **others)
+        return self._replace(tree=None, field=None, **others)
 
-    def addresses(self) -> list[int]:
-        """Addresses of the public tables, and what belongs to a call: the ignored spheres."""
-        ignored = self.ignored
-        return [  # written out: every launch asks
-            self.mesh_ids.data_ptr(),
-            self.mesh_from_world.data_ptr(),
-            self.enabled.data_ptr(),
-            self.n_meshes.data_ptr(),
+    def values(self) -> tuple[float, ...]:
+        """See `StructTables`."""
+        rows, enabled, n_meshes, records, padding, ignored, tree, field = self
+        n_envs, n_slots = enabled.shape
+        return (  # written out: every launch asks
+            rows.data_ptr(),
+            enabled.data_ptr(),
+            n_meshes.data_ptr(),
+            records.data_ptr(),
+            0 if padding is None else padding.data_ptr(),
             0 if ignored is None else ignored.data_ptr(),
+            0 if tree is None else tree.data_ptr(),
+            0 if field is None else field.data_ptr(),
+            n_envs,
+            n_slots,
             0 if ignored is None else ignored.shape[2],
-        ]
-
-    def tensors(self) -> list[torch.Tensor]:
-        """The tables that are not None."""
-        return [part for part in self[:9] if part is not None]
-
-    def complete(self, tree: torch.Tensor | None, field: torch.Tensor | None = None) -> SceneTables:
-        """Tables with a tree or without one, with a field or without one, for many calls."""
-        return self._replace(tree=tree, field=field, token=new_token())
+        )
 
 
 class StructTables(Protocol):
     """What a kernel's struct points to, as `SceneTables`."""
 
-    @property
-    def token(self) -> int:
-        """See `SceneTables`."""
+    def values(self) -> tuple[float, ...]:
+        """The fields of the struct in their order: addresses, which may change, and numbers."""
         ...
-
-    def addresses(self) -> list[int]:
-        """Addresses of the tables that may move."""
-        ...
-
-    def write(self, scene: Any, /) -> None:
-        """Writes pointers to these tables into a struct, or into that of a recorded launch."""
 
 
 Argument = torch.Tensor | StructTables | None
@@ -190,17 +165,18 @@ class _StructSlot:
 
     def __init__(self, descriptor: Any):
         self._descriptor = descriptor
-        self._token = 0
-        self._addresses: list[int] = []
+        self._names = [name for name, *_ in descriptor._fields_]
+        self._values: tuple[float, ...] = ()
 
     def patch(self, tables: StructTables) -> None:
         # Tables stay the same tensors, but torch moves their memory when they are shared with
         # another process.
-        addresses = tables.addresses()
-        if tables.token == 0 or tables.token != self._token or addresses != self._addresses:
-            self._addresses = []
-            tables.write(self._descriptor)
-            self._token, self._addresses = tables.token, addresses
+        values = tables.values()
+        if values != self._values:
+            self._values = ()
+            for name, value in zip(self._names, values, strict=True):
+                setattr(self._descriptor, name, value)
+            self._values = values
 
 
 def threads_per_block(n_threads: int, most: int, n_multiprocessors: int) -> int:

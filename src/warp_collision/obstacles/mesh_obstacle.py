@@ -24,7 +24,7 @@ from warp_collision.obstacles.mesh_report import MeshReport
 from warp_collision.obstacles.part_tree import PartBuffers
 from warp_collision.obstacles.point_cloud import PointCloud
 from warp_collision.obstacles.sensed import Sensed, Uploaded
-from warp_collision.obstacles.shapes import PlacedShape, Shape, box_around
+from warp_collision.obstacles.shapes import PlacedShape, Shape
 from warp_collision.poses import PoseLike
 from warp_collision.validate import is_trimesh
 
@@ -44,16 +44,14 @@ _SIGN_METHODS = {
 class MeshObstacle:
     """An obstacle on a device: its record for the kernels, its triangles, and its report.
 
-    An exact or a sensed shape has no triangles. Its record belongs to the stand-in of the device, a
-    mesh that nothing reads, until `own` gives it a mesh of its own.
+    An exact or a sensed shape has no triangles, and no Warp mesh, unless others ask for one.
 
     Shared by all slots of all envs that hold the same geometry, and alive as long as one of them,
     or a launch that may still read it.
 
     Attributes:
         placed: the exact shape that it stands for, None for a mesh.
-        mesh: the Warp mesh; None: the stand-in.
-        mesh_id: Warp's id of the mesh that the record belongs to.
+        mesh: the Warp mesh, which its own kernels read of meshes alone; or None.
         is_padded: whether a slot holds, or held, it with a padding.
     """
 
@@ -77,15 +75,13 @@ class MeshObstacle:
         self._grid = None
         record = MeshRecord()
         if geometry.shape is not None:
-            record.mesh_id = self.mesh_id = stand_in(device)
             describe_shape(record, geometry.shape)  # its formula needs no grid
         elif geometry.sensed is not None:
-            record.mesh_id = self.mesh_id = stand_in(device)
             self._describe(record, geometry.sensed, device)
             self._grid = create_grid(geometry, record, grid_cells, device)
         else:
             self.mesh = upload_mesh(geometry.vertices, geometry.faces, device)
-            record.mesh_id = self.mesh_id = int(self.mesh.id)
+            record.mesh_id = self.mesh_id
             lower, upper = geometry.vertices.min(axis=0), geometry.vertices.max(axis=0)
             record.lower, record.upper = wp.vec3(*lower), wp.vec3(*upper)
             record.sign_method = _SIGN_METHODS[geometry.report.sign_method]
@@ -95,6 +91,11 @@ class MeshObstacle:
             record.inside_reach = reach if geometry.has_jumps else 0.0
             self._grid = create_grid(geometry, record, grid_cells, device)
         self.record = upload_struct(record, device)
+
+    @property
+    def mesh_id(self) -> int:
+        """Warp's id of its mesh, 0 without one."""
+        return 0 if self.mesh is None else int(self.mesh.id)
 
     @property
     def sensed(self) -> Sensed | None:
@@ -128,7 +129,6 @@ class MeshObstacle:
         new._report = replace(self._report, shape=sensed)
         new._grid = None
         record = MeshRecord()
-        record.mesh_id = self.mesh_id
         if self._is_captured:
             assert isinstance(sensed, PointCloud)
             assert isinstance(self._uploaded, PartBuffers)
@@ -199,19 +199,11 @@ class MeshObstacle:
         vertices, faces = self.mesh.points.numpy(), self.mesh.indices.numpy().reshape(-1, 3)
         return Geometry(vertices, faces, self.report, self._area, self._border)
 
-    def mesh_to_own(self) -> wp.Mesh:
-        """Its mesh, or a new one for `own`: the box around a shape."""
+    def mesh_for_others(self) -> wp.Mesh:
+        """Its mesh, or a new one for kernels that know triangles only: the box around a shape."""
         if self.mesh is not None:
             return self.mesh
         return upload_mesh(*self.geometry.box(), self.record.device)
-
-    def own(self, mesh: wp.Mesh) -> None:
-        """Makes a mesh its own, for kernels that know triangles only.
-
-        Tables have to name it before: until the record does, queries see the mesh alone.
-        """
-        self.mesh, self.mesh_id = mesh, int(mesh.id)
-        self.record.view(torch.int64)[0, offset_in(MeshRecord, "mesh_id") // 8] = self.mesh_id
 
     def to_trimesh(self) -> trimesh.Trimesh:
         """The triangles of a mesh."""
@@ -220,23 +212,6 @@ class MeshObstacle:
         assert self.mesh is not None
         vertices, faces = self.mesh.points.numpy(), self.mesh.indices.numpy()
         return trimesh.Trimesh(vertices, faces.reshape(-1, 3), process=False)
-
-
-_stand_ins: dict[torch.device, wp.Mesh] = {}
-
-
-def stand_in(device: torch.device) -> int:
-    """Warp's id of the mesh that stands for the meshes of all shapes of a device.
-
-    Nothing reads it. It is a mesh because ids and records are written one after the other: a query
-    of another thread that meets them half way must find a mesh behind an id.
-    """
-    mesh = _stand_ins.get(device)
-    if mesh is None:
-        # Of two threads that come here at once, both get the first one's.
-        box = box_around(np.array([[-1.0] * 3, [1.0] * 3]))
-        mesh = _stand_ins.setdefault(device, upload_mesh(*box, device))
-    return int(mesh.id)
 
 
 def upload_mesh(vertices: np.ndarray, faces: np.ndarray, device: torch.device) -> wp.Mesh:
@@ -279,6 +254,13 @@ def describe_sensed(record: Any, sensed: Sensed, uploaded: Uploaded) -> None:
     record.lower, record.upper = wp.vec3(*lower), wp.vec3(*upper)
     record.exact.kind = int(sensed.kind)
     record.exact.data = uploaded.pointer
+
+
+def record_of_shape(placed: PlacedShape, device: torch.device) -> torch.Tensor:
+    """The bytes of a record of an exact shape."""
+    record = MeshRecord()
+    describe_shape(record, placed)
+    return upload_struct(record, device)
 
 
 def describe_shape(record: Any, placed: PlacedShape) -> None:

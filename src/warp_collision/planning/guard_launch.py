@@ -12,13 +12,13 @@ from torch import Tensor
 from warp_collision.devices import CPU, is_capturing
 from warp_collision.kernels.guard_step import N_POINTS, guard_step
 from warp_collision.launching.launch import RepeatedLaunch, launch
-from warp_collision.launching.recorded_launch import new_token
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
 from warp_collision.robot.checks.joint_path import robot_tables
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.robot.model.base_pose import root_frames
 from warp_collision.robot.model.sphere_layout import STATE
 from warp_collision.world.scene import Scene
+from warp_collision.world.world_reader import version_of
 
 # Robots that one CPU thread steps sooner than several.
 _FEW = 16
@@ -42,7 +42,6 @@ class GuardTables(NamedTuple):
         tolerance: largest clearance that is kept at rest [m].
         least: smallest one [m].
         is_position: whether commands are joint values.
-        token: see `RobotTables`.
     """
 
     limits: Tensor
@@ -53,18 +52,12 @@ class GuardTables(NamedTuple):
     tolerance: float
     least: float
     is_position: int
-    token: int
 
-    def addresses(self) -> list[int]:
-        """None: these tables are private, and never move."""
-        return []
-
-    def write(self, rules: Any) -> None:
-        """Writes all into a `GuardRules`, or into that of a recorded launch."""
-        rules.limits, rules.errors = self.limits.data_ptr(), self.errors.data_ptr()
-        rules.n_joints = len(self.limits)
-        for name in self._fields[2:8]:
-            setattr(rules, name, getattr(self, name))
+    def values(self) -> tuple[float, ...]:
+        """The fields of a `GuardRules`."""
+        addresses = self.limits.data_ptr(), self.errors.data_ptr()
+        # The number of evaluations is that of a step.
+        return *addresses, *self[2:7], 0, self.is_position, len(self.limits)
 
     @classmethod
     def on(cls, device: torch.device, limits: Any, errors: Any, *numbers: Any) -> GuardTables:
@@ -74,7 +67,6 @@ class GuardTables(NamedTuple):
                 torch.tensor(np.asarray(limits), dtype=torch.float64, device=device),
                 torch.tensor(np.asarray(errors), dtype=torch.float32, device=device),
                 *numbers,
-                token=new_token(),
             )
 
 
@@ -180,19 +172,3 @@ class GuardedRobots:
         self._launch(scene)
         taken = (time.perf_counter() - began) / max(1.0, float(self.report[0, 4]))
         self._slowest = max(taken, _FORGET * self._slowest)
-
-
-def version_of(world: Any) -> Any:
-    """Changes with each edit of a world that torch sees; None where it cannot be told."""
-    tables = world._storage.tables
-    if world._slots.differentiable_rows(tables.mesh_from_world) is not tables.mesh_from_world:
-        return None
-    return (
-        tables.mesh_ids.data_ptr(),
-        tables.mesh_ids._version,
-        tables.mesh_from_world._version,
-        tables.enabled._version,
-        tables.n_meshes._version,
-        tables.records._version,
-        tables.padding._version,
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -100,21 +100,10 @@ class _Trees(NamedTuple):
         """(n,) int32, of the paths where trees meet."""
         return self.state[2 * len(self.nodes) :]
 
-    @property
-    def token(self) -> int:
-        """See `StructTables`: pointers are written anew for every launch."""
-        return 0
-
-    def addresses(self) -> list[int]:
-        """See `StructTables`."""
-        return []
-
-    def write(self, scene: Any) -> None:
-        """See `StructTables`."""
-        scene.nodes, scene.lengths = self.nodes.data_ptr(), self.lengths.data_ptr()
-        scene.parents, scene.counts = self.parents.data_ptr(), self.state.data_ptr()
-        scene.n_trees, scene.capacity, scene.n_joints = self.nodes.shape
-        scene.seed = self.seed
+    def values(self) -> tuple[float, ...]:
+        """The fields of the kernels' `Trees`."""
+        tensors = self.nodes, self.lengths, self.parents, self.state
+        return *(t.data_ptr() for t in tensors), *self.nodes.shape, self.seed
 
     def kept(self, problems: Tensor, used: int, capacity: int) -> _Trees:
         """The trees of some problems without a path, of which up to `used` nodes are used."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,15 +44,10 @@ class _Draw:
 
     seed: int
     n_nodes: int
-    token: int = 0  # see `StructTables`: written anew for every launch
 
-    def addresses(self) -> list[int]:
-        """See `StructTables`."""
-        return []
-
-    def write(self, scene: Any) -> None:
-        """See `StructTables`."""
-        scene.seed, scene.n_nodes = self.seed, self.n_nodes
+    def values(self) -> tuple[float, ...]:
+        """The fields of the struct."""
+        return self.seed, self.n_nodes
 
 
 def shorten(

@@ -49,7 +49,7 @@ def scene_of(world: MeshWorld, poses: Tensor | None = None, horizon: int | None 
         scene = scene.at(world._slots.differentiable_rows(scene.mesh_from_world))
     if validate.is_checking():
         name = "mesh_from_world" if poses is None else "poses"
-        check_values(scene.tables, poses=name, ids="mesh_ids", counts="n_meshes")
+        check_values(scene.tables, poses=name, counts="n_meshes")
     return scene
 
 

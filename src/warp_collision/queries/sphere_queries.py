@@ -107,7 +107,7 @@ class _Asked(NamedTuple):
 
 def _run(kernel: Any, asked: _Asked) -> Tensor:
     spheres, scene, env_index, parameters, upstream = asked
-    slots = scene.tables.mesh_ids.shape
+    slots = scene.tables.shape
     partial = spheres.new_zeros((*slots, _parts(upstream, slots), 8))
     if upstream.numel():
         launch(

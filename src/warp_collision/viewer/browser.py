@@ -20,7 +20,6 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.extras import require_extra
 from warp_collision.messages import escaped, known_names, one_line, short_repr
-from warp_collision.planning.guard_launch import version_of
 from warp_collision.poses import PoseLike
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.checks.robot_scene import RobotScene
@@ -35,6 +34,7 @@ from warp_collision.viewer.stage import choose_camera, scenery_of, stage_path, s
 from warp_collision.viewer.triangles import outline_of
 from warp_collision.viewer.world_panel import WorldPanel
 from warp_collision.world import MeshWorld
+from warp_collision.world.world_reader import version_of
 
 _UPDATE = 0.1  # s, between two drawings of `update`
 _WATCH = 0.2  # s, between two looks at what a script may have changed

@@ -25,7 +25,6 @@ class _State(NamedTuple):
 
     Attributes:
         tables: without a tree.
-        without_tree: the same for many calls.
         with_tree: the same with the tree of the broad phase.
         broad_phase: keeps that tree.
         field: of a world at rest, if it was prepared.
@@ -33,7 +32,6 @@ class _State(NamedTuple):
     """
 
     tables: SceneTables
-    without_tree: SceneTables
     with_tree: SceneTables
     broad_phase: BroadPhase
     field: SceneField | None = None
@@ -42,7 +40,7 @@ class _State(NamedTuple):
     @classmethod
     def of(cls, tables: SceneTables, broad_phase: BroadPhase) -> _State:
         """Tables with records and a broad phase for them."""
-        return cls(tables, tables.complete(None), tables.complete(broad_phase.tree), broad_phase)
+        return cls(tables, tables._replace(tree=broad_phase.tree), broad_phase)
 
 
 class Acceleration:
@@ -59,7 +57,7 @@ class Acceleration:
             tables: of the world, with records.
             lock: of the world.
         """
-        self._device = tables.mesh_ids.device
+        self._device = tables.enabled.device
         self._lock = lock
         self._known: WeakSet[MeshObstacle] = WeakSet()
         self._without_grids: WeakSet[MeshObstacle] = WeakSet()
@@ -90,7 +88,7 @@ class Acceleration:
             has_tree = self._most_meshes > 0
         else:
             has_tree = self._build(tables, state, kernel)
-        known = state.with_tree if has_tree else state.without_tree
+        known = state.with_tree if has_tree else state.tables
         if has_tree and (self._most_meshes > FEW or state.field is not None):
             known = self._with_field(state, n_queries)
         if (
@@ -187,7 +185,7 @@ class Acceleration:
         """Publishes a field that is not filled yet."""
         broad_phase = state.broad_phase
         field = SceneField(state.with_tree, broad_phase.boxes, broad_phase.fitted)
-        with_field = state.tables.complete(broad_phase.tree, field.buffer)
+        with_field = state.with_tree._replace(field=field.buffer)
         self._publish(state._replace(field=field, with_field=with_field))
         return field
 

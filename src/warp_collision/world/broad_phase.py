@@ -156,7 +156,7 @@ class BroadPhase:
             self._written = record_event(self._device)
 
     def _build(self, tables: SceneTables) -> None:
-        n_envs, slots = tables.mesh_ids.shape
+        n_envs, slots = tables.shape
         empty = torch.empty((n_envs, slots, 3), dtype=torch.float32, device=self._device)
         self._boxes = (empty, torch.empty_like(empty))
         words = self._allocate_words(n_envs, slots)
@@ -187,7 +187,7 @@ class BroadPhase:
         # Before the boxes: what another thread writes meanwhile is noticed next time.
         self._content = Snapshot(_sources(tables))
         corners = self._blocks, *self._boxes
-        launch(world_boxes, tables.mesh_ids.shape, tables, *corners, device=self._device)
+        launch(world_boxes, tables.shape, tables, *corners, device=self._device)
 
 
 def _build_tree(lower: Tensor, upper: Tensor, groups: Tensor) -> wp.Bvh:
@@ -219,5 +219,5 @@ def _build_tree(lower: Tensor, upper: Tensor, groups: Tensor) -> wp.Bvh:
 
 def _sources(tables: SceneTables) -> tuple[Tensor, ...]:
     """The tables that the boxes depend on."""
-    read = tables.mesh_from_world, tables.mesh_ids, tables.n_meshes
+    read = tables.mesh_from_world, tables.records, tables.n_meshes
     return read if tables.padding is None else (*read, tables.padding)

@@ -9,10 +9,11 @@ host, which does not wait, has received the message.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections import OrderedDict
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import numpy as np
@@ -28,14 +29,16 @@ from warp_collision.devices import (
     synchronize,
 )
 from warp_collision.kernels import mesh_changes as kernels
+from warp_collision.kernels.mesh_record import MeshRecord
 from warp_collision.launching.deferred_free import free_with, retire
 from warp_collision.launching.graph_memory import keep_for_graphs
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
+from warp_collision.launching.structs import dtype_of
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle
 from warp_collision.world.broad_phase import BroadPhase
 from warp_collision.world.obstacle_cache import ObstacleCache
-from warp_collision.world.scene import Scene, living_obstacles, living_scenes
+from warp_collision.world.scene import Scene, living_scenes
 
 # Tables that are cached; a caller that alternates between more reads meshes again.
 _MAX_TABLES = 64
@@ -67,60 +70,90 @@ _caches: dict[torch.device, ObstacleCache] = {}
 _with_grids: WeakSet[MeshObstacle] = WeakSet()
 
 
-def scene_of_tables(
-    mesh_ids: Tensor, mesh_from_world: Tensor, enabled: Tensor, n_meshes: Tensor
-) -> Scene:
+class MeshTables(NamedTuple):
+    """The loose tensors of a caller.
+
+    Attributes:
+        mesh_ids: (n_envs, slots) int64; filled and enabled slots have ids of living meshes.
+        mesh_from_world: (n_envs, slots, 8).
+        enabled: (n_envs, slots) uint8.
+        n_meshes: (n_envs,) int32.
+        padding: (n_envs, slots) float32 of the slots of a world, if that is known [m].
+    """
+
+    mesh_ids: Tensor
+    mesh_from_world: Tensor
+    enabled: Tensor
+    n_meshes: Tensor
+    padding: Tensor | None = None
+
+    def with_records(self, records: Tensor, padding: Tensor | None) -> SceneTables:
+        """The tables of a scene."""
+        return SceneTables(*self[1:4], records, padding)
+
+
+def scene_of_tables(tables: MeshTables, n_queries: int) -> Scene:
     """The scene of a caller's tables: of the ids of a living world, or of other ids.
 
     Args:
-        mesh_ids: (n_envs, slots) int64.
-        mesh_from_world: (n_envs, slots, 8).
-        enabled: (n_envs, slots) uint8; filled and enabled slots have ids of living meshes.
-        n_meshes: (n_envs,) int32.
+        tables: of the caller.
+        n_queries: how many spheres are asked about.
+
+    Raises:
+        ValueError: a mesh without faces of positive area, or with values that are not finite; a
+            copy of the ids of a world with padded obstacles.
     """
-    tables = SceneTables(mesh_ids, mesh_from_world, enabled, n_meshes, None)
+    mesh_ids = tables.mesh_ids
     memory = mesh_ids.untyped_storage()
     of_world: Scene | None = getattr(memory, "scene", lambda: None)()
-    if of_world is not None:
+    if of_world is not None and _is_of(mesh_ids, of_world):
         own = of_world.tables
-        if own.mesh_ids.shape == mesh_ids.shape and own.mesh_ids.data_ptr() == mesh_ids.data_ptr():
-            tables = tables._replace(records=own.records, padding=own.padding)
-            return Scene(tables, of_world.source)
+        return Scene(tables.with_records(own.records, own.padding), of_world.source)
     padding: Tensor | None = getattr(memory, "padding", None)
     if padding is not None:  # of a world that is no more, or has grown, or a view of one
         place = mesh_ids.shape, mesh_ids.stride(), mesh_ids.storage_offset()
         tables = tables._replace(padding=padding.as_strided(*place))
-    return Scene(tables, _ExternalMeshes())
+    key = mesh_ids.data_ptr(), tuple(mesh_ids.shape), mesh_ids.device
+    with _lock:
+        scene = _scenes.pop(key, None) or ExternalScene(mesh_ids.device)
+        completed = scene.complete(tables, n_queries)
+        _scenes[key] = scene
+        while len(_scenes) > _MAX_TABLES:
+            _scenes.popitem(last=False)
+    return Scene(completed)
 
 
-class _ExternalMeshes:
-    """The source of the scenes of other ids."""
+def _is_of(mesh_ids: Tensor, scene: Scene) -> bool:
+    """Whether ids are all those of a world, as it wrote them."""
+    of_world = scene.mesh_ids
+    return (
+        of_world is not None
+        and mesh_ids.shape == of_world.shape
+        and mesh_ids.data_ptr() == of_world.data_ptr()
+        and mesh_ids._version == scene.version_of_ids
+    )
 
-    def complete(self, tables: SceneTables, kernel: Any = None, n_queries: int = 0) -> SceneTables:
-        """The tables with copies of the meshes, their records, and a tree.
 
-        Raises:
-            ValueError: a mesh without faces of positive area, or with values that are not finite; a
-                copy of the ids of a world with padded obstacles.
-        """
-        key = tables.mesh_ids.data_ptr(), tuple(tables.mesh_ids.shape), tables.mesh_ids.device
-        with _lock:
-            scene = _scenes.pop(key, None)
-            if scene is None:
-                scene = ExternalScene(tables.mesh_ids.device)
-            completed = scene.complete(tables, n_queries)
-            _scenes[key] = scene
-            while len(_scenes) > _MAX_TABLES:
-                _scenes.popitem(last=False)
-        return completed
+def living_obstacles(mesh_ids: Tensor) -> dict[int, MeshObstacle]:
+    """The obstacles with meshes of all living scenes on a device by Warp's id, and of some ids.
+
+    Args:
+        mesh_ids: of a world, which may be no more, or of anything else.
+    """
+    of_worlds = (scene.mesh_ids for scene in living_scenes(mesh_ids.device))
+    tables = [mesh_ids, *(ids for ids in of_worlds if ids is not None)]
+    # The memory of a world's ids keeps the slots of each env alive.
+    envs = [env for ids in tables for env in getattr(ids.untyped_storage(), "holder", ())]
+    obstacles = [slot.obstacle for slots in envs for slot in slots]
+    return {o.mesh_id: o for o in obstacles if o.mesh is not None}
 
 
 def _has_padding(mesh_ids: Tensor) -> bool:
     """Whether a slot of any world has one of some ids and a padding; waits for the device."""
     return any(
-        bool(torch.isin(of_world.mesh_ids[of_world.padding != 0.0], mesh_ids).any())
-        for of_world in (scene.tables for scene in living_scenes(mesh_ids.device))
-        if of_world.padding is not None
+        bool(torch.isin(scene.mesh_ids[scene.tables.padding != 0.0], mesh_ids).any())
+        for scene in living_scenes(mesh_ids.device)
+        if scene.mesh_ids is not None
     )
 
 
@@ -134,12 +167,11 @@ class ExternalScene:
         self._held: list[Any] = []
         free_with(self, self._held, device)
 
-    def complete(self, tables: SceneTables, n_queries: int) -> SceneTables:
-        """See `_ExternalMeshes`."""
+    def complete(self, tables: MeshTables, n_queries: int) -> SceneTables:
+        """The tables with records of the meshes, and a tree; see `scene_of_tables`."""
         if is_capturing(self._device):
-            if self._copies is None:
-                return tables
-            return keep_for_graphs(self._copies, self._device).substitute(tables)
+            copies = self._copies or _Copies.of_nothing(tables.mesh_ids)
+            return keep_for_graphs(copies, self._device).substitute(tables)
         is_told = self._flags_sent is not None and self._flags_sent.query()
         if self._copies is None or (is_told and self._copies.meshes_changed()):
             self._read(tables)
@@ -159,11 +191,12 @@ class ExternalScene:
             readings += 1
         return completed
 
-    def _read(self, tables: SceneTables) -> None:
+    def _read(self, tables: MeshTables) -> None:
         """Reads the meshes that are not known, or no longer; waits for the device."""
         previous = self._copies
         self._flags_sent = None
-        self._copies = _Copies(tables, previous)
+        unchanged = {} if previous is None else previous.unchanged()
+        self._copies = _Copies(tables, unchanged)
         if previous is not None:
             retire([previous], self._device)
         self._held[:] = [self._copies]
@@ -172,40 +205,61 @@ class ExternalScene:
 class _Copies:
     """Copies of the meshes of one table, for as long as none of them changes."""
 
-    def __init__(self, tables: SceneTables, previous: _Copies | None):
-        self._device = device = tables.mesh_ids.device
-        ids = _ids_in_use(tables)
-        unchanged = {} if previous is None else previous.unchanged()
+    def __init__(self, tables: MeshTables, unchanged: dict[int, _Mesh]):
+        mesh_ids, ids = tables.mesh_ids, _ids_in_use(tables)
         # By id of the caller's mesh; those of a world are their own copies.
-        known = living_obstacles(tables.mesh_ids)
-        self._own = {i: known[i] for i in np.unique(ids[ids != 0]).tolist() if i in known}
-        self._own_ids = _table(np.array([*self._own], dtype=np.int64), device)
+        known = living_obstacles(mesh_ids)
+        own = {i: known[i] for i in np.unique(ids[ids != 0]).tolist() if i in known}
+        external = [int(i) for i in np.unique(ids[ids != 0]) if i not in own]
+        self._lay_out(_table(ids, mesh_ids.device), own)
         self.require_no_padding(tables)
-        external = [int(i) for i in np.unique(ids[ids != 0]) if i not in self._own]
         read = {i: unchanged[i] for i in external if i in unchanged}
-        read |= _read_meshes({i: ids for i in external if i not in unchanged}, device)
-        self._read: dict[int, _Mesh] = {i: read[i] for i in external}
-        obstacles = self._own | {i: mesh.obstacle for i, mesh in self._read.items()}
-        self._paid = 0  # queries
-        if device != CPU:  # which does not wait in later calls
+        read |= _read_meshes({i: ids for i in external if i not in unchanged}, self._device)
+        self._read = {i: read[i] for i in external}
+        obstacles = own | {i: mesh.obstacle for i, mesh in self._read.items()}
+        if self._device != CPU:  # which does not wait in later calls
             self.pay_for_grids(len(read) * _QUERIES_PER_GRID)
         self._index(ids, external)
-        # All of these are read by kernels.
-        self._known_ids = _table(ids, device)
-        self._ids_of_copies = _table(
-            _mapped(ids, {i: o.mesh_id for i, o in obstacles.items()}), device
-        )
         pointers = {i: o.record.data_ptr() for i, o in obstacles.items()}
-        self._records_of_copies = _table(_mapped(ids, pointers), device)
+        self._records_of_copies = _table(_mapped(ids, pointers), self._device)
         with torch.inference_mode(False):
-            self._changed = torch.zeros(max(1, len(external)), dtype=torch.int32, device=device)
-            self._flags = torch.zeros(2, dtype=torch.int32, device=device)
+            self._changed = torch.zeros(len(external), dtype=torch.int32, device=self._device)
         self._obstacles = list(obstacles.values())
-        self._outputs: dict[int, _Outputs] = {}
-        self._on_host = self._flags
-        if device != CPU:
+        if self._device != CPU:
             self._on_host = torch.zeros(2, dtype=torch.int32).pin_memory()
-        self._received = self._on_host.numpy()
+            self._received = self._on_host.numpy()
+
+    @classmethod
+    def of_nothing(cls, mesh_ids: Tensor) -> _Copies:
+        """No copies, for a graph that is captured before any call: queries ask the meshes."""
+        copies = cls.__new__(cls)
+        copies._lay_out(torch.zeros_like(mesh_ids), {})
+        return copies
+
+    def _lay_out(self, known_ids: Tensor, own: dict[int, MeshObstacle]) -> None:
+        """Allocates what kernels read, without copies.
+
+        Args:
+            known_ids: (n_envs, slots) int64, of the meshes that queries check, or 0.
+            own: obstacles of worlds, by id.
+        """
+        self._device = device = known_ids.device
+        self._known_ids, self._own = known_ids, own
+        self._read: dict[int, _Mesh] = {}
+        self._obstacles: list[MeshObstacle] = []
+        self._outputs: dict[int, _Outputs] = {}
+        self._paid = 0  # queries
+        with torch.inference_mode(False):
+            self._records_of_copies = torch.zeros_like(known_ids)
+            self._mesh_of_slot = torch.full_like(known_ids, -1, dtype=torch.int32)
+            self._meshes = torch.zeros((0, 5), dtype=torch.int64, device=device)
+            self._chunks = torch.zeros((0, 4), dtype=torch.int32, device=device)
+            self._hashes = torch.zeros(0, dtype=torch.int64, device=device)
+            self._slots = torch.zeros(0, dtype=torch.int32, device=device)
+            self._changed = torch.zeros(0, dtype=torch.int32, device=device)
+            self._flags = torch.zeros(2, dtype=torch.int32, device=device)
+        self._on_host = self._flags
+        self._received = np.zeros(2, dtype=np.int32) if device != CPU else self._flags.numpy()
 
     def pay_for_grids(self, n_queries: int) -> None:
         """Fills the grids of as many meshes as queries have paid for; results are the same."""
@@ -221,11 +275,12 @@ class _Copies:
         _with_grids.update(paid)
         self._paid -= len(paid) * _QUERIES_PER_GRID
 
-    def require_no_padding(self, tables: SceneTables) -> None:
+    def require_no_padding(self, tables: MeshTables) -> None:
         """Requires that obstacles of worlds have no padding that is not known; waits for it."""
         if tables.padding is not None or not self._own:
             return
-        if any(own.is_padded for own in self._own.values()) or _has_padding(self._own_ids):
+        padded = any(own.is_padded for own in self._own.values())
+        if padded or _has_padding(torch.tensor([*self._own], device=self._device)):
             raise ValueError(
                 "mesh_idx must be the mesh_ids of the world, or a view of them, where obstacles "
                 "have a padding: a copy does not know it"
@@ -248,26 +303,26 @@ class _Copies:
         index_of = {mesh_id: index for index, mesh_id in enumerate(external)}
         self._mesh_of_slot = _table(_mapped(ids, index_of, -1).astype(np.int32), self._device)
 
-    def substitute(self, tables: SceneTables) -> SceneTables:
-        """Tables with the copies of all unchanged meshes."""
+    def substitute(self, tables: MeshTables) -> SceneTables:
+        """Tables with the records of the copies of all unchanged meshes, and of what is unknown."""
         flags, device = self._flags, self._device
         received = self._received
         outputs = self._outputs_of_stream()
+        copies = tables.with_records(outputs.records, tables.padding)
         launch(
             kernels.find_changed,
             (len(self._chunks),),
-            *(tables, self._meshes, self._slots, self._chunks, self._hashes, self._changed, flags),
+            *(copies, tables.mesh_ids, self._meshes, self._slots, self._chunks, self._hashes),
+            *(self._changed, flags),
             device=device,
         )
         launch(
             kernels.substitute,
-            tuple(outputs.mesh_ids.shape),
-            *(tables, self._known_ids, self._mesh_of_slot, self._ids_of_copies),
-            *(self._records_of_copies, self._changed),
-            *(flags, outputs.records, outputs.mesh_ids),
+            tuple(tables.mesh_ids.shape),
+            *(copies, tables.mesh_ids, self._known_ids, self._mesh_of_slot),
+            *(self._records_of_copies, outputs.unknown, self._changed, flags, outputs.records),
             device=device,
         )
-        copies = tables._replace(mesh_ids=outputs.mesh_ids, records=outputs.records)
         if device == CPU and received[kernels.BOXES_CHANGED]:
             received[kernels.BOXES_CHANGED] = 0
             outputs.broad_phase.refit(copies)
@@ -304,18 +359,21 @@ class _Outputs:
     """Tables of copies and the tree over them: of one stream, since each query overwrites them.
 
     Attributes:
-        mesh_ids: (n_envs, n_slots) int64, the meshes that queries use.
-        records: (n_envs, n_slots) int64, pointers to their records.
+        records: (n_envs, n_slots) int64, pointers to the records that queries use.
+        unknown: (n_envs, n_slots) int64, pointers to records of meshes that are no copies.
         broad_phase: the tree.
     """
 
     def __init__(self, shape: tuple[int, ...], obstacles: list[MeshObstacle], device: torch.device):
         with torch.inference_mode(False):
-            self.mesh_ids = torch.zeros(shape, dtype=torch.int64, device=device)
             self.records = torch.zeros(shape, dtype=torch.int64, device=device)
+            size, count = dtype_of(MeshRecord).itemsize, math.prod(shape)
+            of_unknown = torch.zeros((count, size), dtype=torch.uint8, device=device)
+            places = torch.arange(count, dtype=torch.int64, device=device).view(shape)
+            self.unknown = of_unknown.data_ptr() + size * places
         # The tensor keeps the meshes alive.
-        storage: Any = self.mesh_ids.untyped_storage()
-        storage.kept = obstacles
+        storage: Any = self.records.untyped_storage()
+        storage.kept = obstacles, of_unknown
         # On a GPU writes of poses cannot be detected without waiting.
         self.broad_phase = BroadPhase(device, moved_by_graphs=device != CPU)
 
@@ -370,16 +428,15 @@ def _read_meshes(ids_of: dict[int, np.ndarray], device: torch.device) -> dict[in
 
 
 def _cache(device: torch.device) -> ObstacleCache:
-    # Changes of the tables are found by ids.
-    return _caches.setdefault(device, ObstacleCache(device, _GRID_CELLS, with_meshes=True))
+    return _caches.setdefault(device, ObstacleCache(device, _GRID_CELLS))
 
 
-def _ids_in_use(tables: SceneTables) -> np.ndarray:
+def _ids_in_use(tables: MeshTables) -> np.ndarray:
     """The ids (n_envs, slots) of the meshes that queries check, 0 elsewhere; waits."""
-    slots = tables.mesh_ids.shape[1]
-    filled = torch.arange(slots, device=tables.mesh_ids.device) < tables.n_meshes[:, None]
-    used = filled & (tables.enabled != 0)
-    return torch.where(used, tables.mesh_ids, 0).cpu().numpy()
+    mesh_ids = tables.mesh_ids
+    slots = torch.arange(mesh_ids.shape[1], device=mesh_ids.device)
+    used = (slots < tables.n_meshes[:, None]) & (tables.enabled != 0)
+    return torch.where(used, mesh_ids, 0).cpu().numpy()
 
 
 def _mapped(ids: np.ndarray, values: dict[int, int], otherwise: int = 0) -> np.ndarray:

@@ -382,11 +382,15 @@ class MeshWorld(WorldReader):
         """Runs an edit of some envs, and frees what they held once no launch can read it."""
         for change in changes:
             self._storage.ignored.stage(edit, change.env, change.slots)
-        edit.then(lambda: self._acceleration.meshes_changed(self._slots.most))
+        edit.then(self._changed)
         for change in changes:
             edit.then(retire, change.dropped, self.device)
         edit.run()
         synchronize(self.device)
+
+    def _changed(self) -> None:
+        self._storage.ids_are_written()
+        self._acceleration.meshes_changed(self._slots.most)
 
     # -- moving and enabling --------------------------------------------------------------------
 

@@ -53,10 +53,10 @@ class ObstacleCache:
         with_meshes: whether shapes have Warp meshes, as somebody reads ids.
     """
 
-    def __init__(self, device: torch.device, grid_cells: int, *, with_meshes: bool = False):
+    def __init__(self, device: torch.device, grid_cells: int):
         self._device = device
         self.grid_cells = grid_cells
-        self.with_meshes = with_meshes
+        self.with_meshes = False
         self._obstacles: WeakValueDictionary[str, MeshObstacle] = WeakValueDictionary()
 
     def entry(
@@ -121,5 +121,5 @@ class ObstacleCache:
             if geometry.sensed is None or geometry.sensed.capacity is None:
                 self._obstacles[source.key] = obstacle
         if self.with_meshes and obstacle.mesh is None:
-            obstacle.own(obstacle.mesh_to_own())
+            obstacle.mesh = obstacle.mesh_for_others()
         return obstacle

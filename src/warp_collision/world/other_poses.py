@@ -26,7 +26,7 @@ def rows_of_poses(
         poses: see `scene_of`.
         horizon: see `scene_of`.
     """
-    n_envs, slots = tables.mesh_ids.shape
+    n_envs, slots = tables.shape
     full, count = (n_envs, slots, 7), len(world.names(0))
     if not isinstance(poses, Tensor):  # graphs of any shape have no text of one
         validate.require_tensor("poses", poses, str(full))

@@ -8,7 +8,6 @@ masks. Handles are random, so that a graph that was saved finds no scene of anot
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -16,7 +15,6 @@ import torch
 from torch import Tensor
 
 from warp_collision.launching.recorded_launch import SceneTables
-from warp_collision.obstacles.mesh_obstacle import MeshObstacle
 
 _HANDLE_BITS = 62
 
@@ -41,17 +39,24 @@ class Scene:
         is_moving: whether obstacles have a pose for each waypoint.
         source: of the acceleration structures; None: kernels read the tables as they are.
         handle: the number for operators; 0: the scene is for direct launches alone.
+        mesh_ids: (n_envs, slots) int64, of a world, whose memory keeps its obstacles; or None.
+        version_of_ids: of that tensor, as the world wrote it last.
     """
 
     def __init__(self, tables: SceneTables, source: Source | None = None, handle: int = 0):
         self.tables, self.source, self.handle = tables, source, handle
+        self.mesh_ids: Tensor | None = None
+        self.version_of_ids = 0
         self.mesh_from_world = tables.mesh_from_world
         self.is_moving = self.mesh_from_world.ndim == 4
 
     @classmethod
-    def living(cls, tables: SceneTables, source: Source | None = None) -> Scene:
-        """A scene that operators find as long as somebody keeps it."""
+    def living(
+        cls, tables: SceneTables, source: Source | None = None, mesh_ids: Tensor | None = None
+    ) -> Scene:
+        """The scene of a world, which operators find as long as somebody keeps it."""
         scene = cls(tables, source, 2 + secrets.randbits(_HANDLE_BITS))
+        scene.mesh_ids = mesh_ids
         _living[scene.handle] = scene
         return scene
 
@@ -121,20 +126,3 @@ def living_scenes(device: torch.device) -> list[Scene]:
     """The living scenes on a device."""
     scenes = [scene() for scene in _living.valuerefs()]
     return [s for s in scenes if s is not None and s.mesh_from_world.device == device]
-
-
-def living_obstacles(mesh_ids: Tensor) -> dict[int, MeshObstacle]:
-    """The obstacles with meshes of all living scenes on a device by Warp's id, and of some ids.
-
-    Args:
-        mesh_ids: of a world, which may be no more, or of anything else.
-    """
-    tables = [mesh_ids, *(scene.tables.mesh_ids for scene in living_scenes(mesh_ids.device))]
-    envs = [env for table in tables for env in obstacles_kept_by(table)]
-    obstacles = [slot.obstacle for slots in envs for slot in slots]
-    return {o.mesh_id: o for o in obstacles if o.mesh is not None}
-
-
-def obstacles_kept_by(mesh_ids: Tensor) -> Sequence[Sequence[Any]]:
-    """The slots of each env that the memory of a world's mesh ids keeps alive."""
-    return getattr(mesh_ids.untyped_storage(), "holder", ())

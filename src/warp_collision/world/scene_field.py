@@ -58,11 +58,11 @@ class SceneField:
         """
         self._fitted = fitted
         # Which obstacles count, and how much they are inflated by.
-        masks = tables.mesh_ids, tables.enabled, tables.n_meshes, tables.padding
+        masks = tables.records, tables.enabled, tables.n_meshes, tables.padding
         self._masks = [table for table in masks if table is not None]
         self._counted = Snapshot(self._masks)
         self._tables = tables
-        n_envs = tables.mesh_ids.shape[0]
+        n_envs = tables.shape[0]
         most = min(_MAX_CELLS, _MAX_ALL_CELLS // n_envs)
         grids = [_create_grid(*_enabled_boxes(tables, boxes, env), most) for env in range(n_envs)]
         sizes = [int(np.prod(grid.shape)) for grid in grids]
@@ -150,7 +150,7 @@ def _enabled_boxes(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Lower and upper corners of the boxes of the obstacles of an env that are enabled."""
     count = int(tables.n_meshes[env])
-    on = (tables.enabled[env] != 0) & (tables.mesh_ids[env] != 0)
+    on = (tables.enabled[env] != 0) & (tables.records[env] != 0)
     on = on[:count].numpy()
     lower, upper = (box[env, :count].numpy().astype(np.float64)[on] for box in boxes)
     return lower, upper

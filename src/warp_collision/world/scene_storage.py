@@ -1,4 +1,4 @@
-"""The device tables of a world: mesh ids, inverse poses, masks and counts, by env and slot."""
+"""The device tables of a world: records, inverse poses, masks and counts, by env and slot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from warp_collision.launching.deferred_free import wait_for_launches
 from warp_collision.launching.edit import Edit
 from warp_collision.launching.graph_memory import is_kept, memory_key
 from warp_collision.launching.recorded_launch import SceneTables
-from warp_collision.obstacles.mesh_obstacle import MeshObstacle, stand_in
+from warp_collision.obstacles.mesh_obstacle import MeshObstacle, record_of_shape
+from warp_collision.obstacles.shapes import PlacedShape, Sphere
 from warp_collision.poses import invert_pose, to_rows
 from warp_collision.world.ignored_spheres import IgnoredTables
 from warp_collision.world.obstacle_cache import Entry
@@ -33,6 +34,7 @@ class SceneStorage:
     Attributes:
         shape: number of envs, and of slots of each.
         tables: the tensors that kernels read, without a tree.
+        mesh_ids: (n_envs, max_obstacles) int64, Warp's ids of meshes, for others.
         records: (n_envs, max_obstacles) int64, pointers to the records, a table.
         padding: (n_envs, max_obstacles) float32 [m], one of the tables.
         ignored: tables of allowed contacts, which a query may add.
@@ -43,40 +45,45 @@ class SceneStorage:
         self.shape = shape = n_envs, max_obstacles
         with torch.inference_mode(False):
             identity = torch.tensor(_IDENTITY, dtype=torch.float32, device=device)
+            self.mesh_ids = torch.zeros(shape, dtype=torch.int64, device=device)
             self.records = torch.zeros(shape, dtype=torch.int64, device=device)
             self.padding = torch.zeros(shape, dtype=torch.float32, device=device)
             self.tables = SceneTables(
-                mesh_ids=torch.zeros(shape, dtype=torch.int64, device=device),
                 mesh_from_world=identity.expand(*shape, 8).contiguous(),
                 enabled=torch.zeros(shape, dtype=torch.uint8, device=device),
                 n_meshes=torch.zeros(n_envs, dtype=torch.int32, device=device),
                 records=self.records,
                 padding=self.padding,
             )
-        self._stand_in = stand_in(device)
         self.ignored = IgnoredTables(n_envs, max_obstacles, device)
-        self.scene = Scene.living(self.tables)
+        self.scene = Scene.living(self.tables, mesh_ids=self.mesh_ids)
         # The drop-in Functions get tensors alone: the memory of the ids knows what belongs to it.
-        ids: Any = self.tables.mesh_ids.untyped_storage()
+        ids: Any = self.mesh_ids.untyped_storage()
         ids.padding, ids.scene = self.padding, weakref.ref(self.scene)
         synchronize(device)  # the tables are read on other streams, too
 
     def keep_alive(self, holder: object) -> None:
-        """Ties an object to the memory of the ids: that tensor keeps the meshes alive."""
-        storage = self.tables.mesh_ids.untyped_storage()
-        storage.holder = holder  # pyright: ignore[reportAttributeAccessIssue]
+        """Ties an object to the memory of ids and records: either keeps the obstacles alive."""
+        for table in (self.mesh_ids, self.records):
+            memory: Any = table.untyped_storage()
+            memory.holder = holder
 
     def enlarged(self, n_envs: int, max_obstacles: int) -> SceneStorage:
         """Larger tables that begin with what these hold."""
-        old = self.tables
-        larger = SceneStorage(n_envs, max_obstacles, old.mesh_ids.device)
-        rows, slots = old.mesh_ids.shape
-        for new, previous in zip(larger.tables.tensors(), old.tensors(), strict=True):
+        larger = SceneStorage(n_envs, max_obstacles, self.mesh_ids.device)
+        rows, slots = self.shape
+        tables = zip(larger._tables(), self._tables(), strict=True)
+        for new, previous in tables:
             target = new[:rows] if new.ndim == 1 else new[:rows, :slots]
             target.copy_(previous)
+        larger.ids_are_written()
         larger.scene.source = self.scene.source
-        synchronize(old.mesh_ids.device)
+        synchronize(self.mesh_ids.device)
         return larger
+
+    def _tables(self) -> list[Tensor]:
+        """All tables by env, and by slot."""
+        return [self.mesh_ids, *(table for table in self.tables if table is not None)]
 
     def block_graphs(self, edit: Edit) -> None:
         """Stages obstacles without end in all slots, if a graph reads these tables.
@@ -84,14 +91,18 @@ class SceneStorage:
         They are written no more: its replays must not call free what is added from now on.
         """
         tables = self.tables
-        if not is_kept(memory_key(tables.mesh_ids)):
+        if not is_kept(memory_key(self.records)):
             return
-        edit.then(wait_for_launches, tables.mesh_ids.device)
+        everywhere = record_of_shape(PlacedShape(Sphere(1.0)), self.records.device)
+        memory: Any = self.records.untyped_storage()
+        memory.everywhere = everywhere
+        edit.then(wait_for_launches, self.records.device)
         edit.then(self.padding.fill_, math.inf)  # a contact everywhere, whatever the pose
         edit.then(tables.enabled.fill_, 1)
         edit.then(self.ignored.check_all)
-        edit.then(tables.mesh_ids.masked_fill_, tables.mesh_ids == 0, self._stand_in)
-        edit.then(tables.n_meshes.fill_, tables.mesh_ids.shape[1])
+        is_empty = self.records == 0
+        edit.then(self.records.masked_fill_, is_empty, everywhere.data_ptr())
+        edit.then(tables.n_meshes.fill_, self.shape[1])
 
     def fill(self, edit: Edit, env: int, first: int, entries: Sequence[Entry]) -> Tensor:
         """Stages all of consecutive slots from `first`; returns their rows of mesh_from_world."""
@@ -109,29 +120,15 @@ class SceneStorage:
         self, edit: Edit, env: int, slots: slice, obstacles: Sequence[MeshObstacle]
     ) -> None:
         """Stages ids and records of consecutive slots, which keep their masks and paddings."""
-        device = self.records.device
-        ids = torch.tensor([obstacle.mesh_id for obstacle in obstacles]).to(device)
-        records = torch.tensor([obstacle.record.data_ptr() for obstacle in obstacles]).to(device)
-        self._write_geometry(edit, env, slots, ids, records)
-
-    def _write_geometry(
-        self, edit: Edit, env: int, slots: slice, ids: Tensor, records: Tensor
-    ) -> None:
-        """Stages ids and records (n,) of slots, so that queries see the old or the new obstacle.
-
-        A record that does not belong to the id beside it is passed over, and the mesh seen alone.
-        That mesh must not be the stand-in: ids of others come before their records, and it comes
-        after those of shapes.
-        """
-        held = self.tables.mesh_ids[env, slots]
-        edit.then(held.copy_, torch.where(ids == self._stand_in, held, ids))
-        edit.then(self.records[env, slots].copy_, records)
-        edit.then(held.copy_, ids)
+        ids = torch.tensor([obstacle.mesh_id for obstacle in obstacles])
+        records = torch.tensor([obstacle.record.data_ptr() for obstacle in obstacles])
+        for table, content in ((self.mesh_ids, ids), (self.records, records)):
+            edit.then(table[env, slots].copy_, content.to(table.device))
 
     def write_ids(self, edit: Edit, env: int, ids: Sequence[int]) -> None:
         """Stages the ids of all filled slots of an env."""
         content = torch.tensor(ids, dtype=torch.int64).to(self.records.device)
-        edit.then(self.tables.mesh_ids[env, : len(ids)].copy_, content)
+        edit.then(self.mesh_ids[env, : len(ids)].copy_, content)
 
     def move(self, edit: Edit, env: int, slots: slice, poses: Tensor) -> Tensor:
         """Stages poses (n, 7), inverted: float64 on the host, float32 on the device.
@@ -146,6 +143,10 @@ class SceneStorage:
         edit.then(rows[env, slots].copy_, inverse)
         return inverse
 
+    def ids_are_written(self) -> None:
+        """Tells the scene that its table of ids is what it is by the world, not by others."""
+        self.scene.version_of_ids = self.mesh_ids._version
+
     def set_count(self, edit: Edit, env: int, count: int) -> None:
         """Stages the number of filled slots."""
         edit.then(self.tables.n_meshes[env].fill_, count)
@@ -153,17 +154,15 @@ class SceneStorage:
     def truncate(self, edit: Edit, env: int, count: int) -> None:
         """Stages empty slots from `count` on."""
         self.set_count(edit, env, count)
-        for table in (self.tables.mesh_ids, self.tables.enabled, self.records, self.padding):
+        for table in (self.mesh_ids, self.tables.enabled, self.records, self.padding):
             edit.then(table[env, count:].zero_)
 
     def remove(self, edit: Edit, env: int, index: int, count: int) -> None:
         """Stages that one of `count` filled slots goes; those behind it move up by one."""
         if index + 1 < count:
             to, moved = slice(index, count - 1), (env, slice(index + 1, count))
-            tables = self.tables
-            ids, records = tables.mesh_ids[moved].clone(), self.records[moved].clone()
-            self._write_geometry(edit, env, to, ids, records)
-            for table in (tables.mesh_from_world, tables.enabled, self.padding):
+            rows, enabled = self.tables.mesh_from_world, self.tables.enabled
+            for table in (self.mesh_ids, self.records, rows, enabled, self.padding):
                 edit.then(table[env, to].copy_, table[moved].clone())
         self.truncate(edit, env, count - 1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -85,13 +85,13 @@ class WorldReader:
         """(n_envs, max_obstacles) int64, Warp mesh ids, 0 where a slot is empty.
 
         They are for kernels of others and the drop-in Functions. The first read gives each exact or
-        sensed shape a Warp mesh, the box around it. A query of another thread at that moment may
-        see the box instead of the shape. In a captured graph it must not be the first read.
+        sensed shape a Warp mesh, the box around it. In a captured graph it must not be the first.
+        Queries of this library do not read them.
         """
         if not self._obstacles.with_meshes:
             with self._lock:
                 self._give_meshes()
-        return self._storage.tables.mesh_ids
+        return self._storage.mesh_ids
 
     def _give_meshes(self) -> None:
         """Gives all obstacles a Warp mesh, from now on."""
@@ -99,12 +99,13 @@ class WorldReader:
             raise RuntimeError("mesh_ids must be read once before they are in a captured graph")
         edit, envs = Edit(), self._slots.envs
         obstacles = {id(slot.obstacle): slot.obstacle for slots in envs for slot in slots}
-        meshes = {key: obstacle.mesh_to_own() for key, obstacle in obstacles.items()}
+        meshes = {key: obstacle.mesh_for_others() for key, obstacle in obstacles.items()}
         for env, slots in enumerate(envs):
             ids = [int(meshes[id(slot.obstacle)].id) for slot in slots]
             self._storage.write_ids(edit, env, ids)
         for key, obstacle in obstacles.items():
-            edit.then(obstacle.own, meshes[key])
+            edit.then(setattr, obstacle, "mesh", meshes[key])
+        edit.then(self._storage.ids_are_written)
         edit.then(setattr, self._obstacles, "with_meshes", True)
         edit.run()
         synchronize(self.device)
@@ -207,3 +208,13 @@ class WorldReader:
         """
         with self._lock:
             return self._slots.of(env)[self._slots.index(name, env)].obstacle.report
+
+
+def version_of(world: WorldReader) -> Any:
+    """Changes with each edit of a world that torch sees; None where it cannot be told."""
+    storage = world._storage
+    tables = storage.tables
+    if world._slots.differentiable_rows(tables.mesh_from_world) is not tables.mesh_from_world:
+        return None
+    written = (table._version for table in tables if table is not None)
+    return storage.scene.handle, *written

@@ -50,7 +50,7 @@ def scene_with_contacts(
     if not pairs:
         return scene
     with_contacts = _with_contacts(pairs, robot, world)
-    if with_contacts.tables.mesh_ids.shape != scene.tables.mesh_ids.shape:
+    if with_contacts.tables.shape != scene.tables.shape:
         # Another thread has made the world larger.
         return scene_with_contacts(pairs, robot, world, poses, horizon, parts)
     return with_contacts.at(scene.mesh_from_world)

@@ -57,7 +57,7 @@ class Movers(NamedTuple):
             bound_movers,
             segments,
             *(joints, paths.env_index, robot, paths.base, self.moving),
-            *(tables.mesh_ids, tables.records, tables.padding, tables.mesh_from_world),
+            *(tables.records, tables.padding, tables.mesh_from_world),
             *(states, balls, least),
             device=joints.device,
             items=64 * segments[0] * segments[1],
@@ -104,8 +104,8 @@ def split(operands: PathOperands) -> tuple[PathOperands, Movers | None]:
 
 def _resting_and_moving(tables: SceneTables) -> tuple[Tensor, Tensor]:
     """Which slots (n_envs, slots) uint8 hold obstacles at rest, and such that move or are NaN."""
-    slots = torch.arange(tables.mesh_ids.shape[1], device=tables.mesh_ids.device)
-    is_on = (tables.enabled != 0) & (tables.mesh_ids != 0) & (slots < tables.n_meshes[:, None])
+    slots = torch.arange(tables.shape[1], device=tables.enabled.device)
+    is_on = (tables.enabled != 0) & (tables.records != 0) & (slots < tables.n_meshes[:, None])
     resting, moving = (torch.empty_like(tables.enabled) for _ in range(2))
     launch(
         kernels.find_moving,
@@ -164,4 +164,4 @@ def _repeated(robot: RobotTables, n: int) -> RobotTables:
     if robot.n_envs == 1:
         return robot
     bodies = robot.bodies.unflatten(0, (robot.n_envs, -1)).repeat_interleave(n, 0)
-    return robot._replace(bodies=bodies.flatten(0, 1), n_envs=n * robot.n_envs, token=0)
+    return robot._replace(bodies=bodies.flatten(0, 1), n_envs=n * robot.n_envs, fields=())

@@ -18,7 +18,6 @@ from warp_collision.devices import CPU
 from warp_collision.kernels.robot_motion import RobotBody
 from warp_collision.kernels.robot_pairs import BodyPair
 from warp_collision.launching.graph_memory import keep_for_graphs
-from warp_collision.launching.recorded_launch import new_token
 from warp_collision.messages import short_repr
 from warp_collision.queries import dispatch
 from warp_collision.queries.constants import Constant
@@ -68,8 +67,8 @@ class RobotTables(NamedTuple):
         pieces: (n, 4) float32, the convex pieces of bodies, in their frames, see `_convex_rows`.
         reach: of the farthest sphere, without prismatic travel [m].
         n_envs: tables of bodies; 1 if the robot is the same in all envs.
-        token: a recorded launch that saw this number last still points to these tensors; 0 for
-            tables that it has to write anew.
+        fields: what `values` gives, of tables that many launches read: these are private, and never
+            move.
     """
 
     frames: Tensor
@@ -79,8 +78,8 @@ class RobotTables(NamedTuple):
     groups: Tensor
     pieces: Tensor
     reach: float
-    token: int
-    n_envs: int = 1
+    n_envs: int
+    fields: tuple[float, ...] = ()
 
     @property
     def n_bodies(self) -> int:
@@ -93,20 +92,15 @@ class RobotTables(NamedTuple):
 
     @classmethod
     def of(cls, *operands: Any) -> RobotTables:
-        """From the arguments of operators, for one launch."""
-        return cls(*operands[:7], token=0, n_envs=operands[7])
+        """From the arguments of operators."""
+        return cls(*operands)
 
-    def addresses(self) -> list[int]:
-        """None: these tables are private, and never move."""
-        return []
-
-    def write(self, scene: Any) -> None:
-        """Writes pointers to these tables into a `Robot`, or into that of a recorded launch."""
-        scene.n_frames, scene.n_bodies = len(self.frames), self.n_bodies
-        scene.n_envs, scene.first_body = self.n_envs, 0
-        scene.reach = self.reach
-        for name in self._fields[:6]:
-            setattr(scene, name, getattr(self, name).data_ptr())
+    def values(self) -> tuple[float, ...]:
+        """The fields of a `Robot`."""
+        if self.fields:
+            return self.fields
+        addresses = (tensor.data_ptr() for tensor in self[:6])
+        return *addresses, len(self.frames), self.n_bodies, self.n_envs, 0, self.reach
 
 
 def only_where(mask: Tensor, spheres: Tensor) -> Tensor:
@@ -263,17 +257,17 @@ class SphereLayout:
         with np.errstate(over="ignore"):  # beyond 1e19 m it is infinite, and nothing is free
             far = np.linalg.norm(bodies["center"], axis=1) + bodies["radius"]
         base = self.kinematics.tables(device)
-        return RobotTables(
+        tables = RobotTables(
             base.frames,
             torch.from_numpy(as_bytes(self._in_envs(bodies))).to(device),
             torch.from_numpy(ranges_of_frames(owners, n_frames)).to(device),
             base.points,
             torch.from_numpy(np.column_stack(group_balls[:2]).astype(np.float32)).to(device),
             torch.from_numpy(pieces).to(device),
-            reach=float((offsets[owners] + far).max(initial=0.0)),
-            token=new_token(),
-            n_envs=len(self._absent),
+            float((offsets[owners] + far).max(initial=0.0)),
+            len(self._absent),
         )
+        return tables._replace(fields=tables.values())
 
     def _in_envs(self, bodies: np.ndarray) -> np.ndarray:
         """Structs `RobotBody` of all envs, from those of bodies that are in all."""
