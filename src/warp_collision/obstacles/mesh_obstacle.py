@@ -266,12 +266,17 @@ def record_of_shape(placed: PlacedShape, device: torch.device) -> torch.Tensor:
 def describe_shape(record: Any, placed: PlacedShape) -> None:
     """Describes an exact shape in the `MeshRecord` of its mesh."""
     placed = placed.axis_aligned()
-    matrix = placed.matrix
-    half = np.abs(matrix[:3, :3]) @ placed.shape.half_extents
+    is_aligned = placed.is_axis_aligned
+    half, middle = placed.shape.half_extents, placed.shape.kernel_center
+    if is_aligned:
+        middle = middle + placed.center
+    else:
+        matrix = placed.matrix
+        half, middle = np.abs(matrix[:3, :3]) @ half, (matrix @ [*middle, 1.0])[:3]
     record.lower, record.upper = wp.vec3(*(placed.center - half)), wp.vec3(*(placed.center + half))
     record.exact.kind = int(placed.shape.kind)
-    record.exact.center = wp.vec3(*(matrix @ [*placed.shape.kernel_center, 1.0])[:3])
+    record.exact.center = wp.vec3(*middle)
     record.exact.size = wp.vec3(*placed.shape.kernel_size)
-    record.exact.is_rotated = not placed.is_axis_aligned
+    record.exact.is_rotated = not is_aligned
     w, x, y, z = placed.rotation
     record.exact.rotation = wp.quat(-x, -y, -z, w)

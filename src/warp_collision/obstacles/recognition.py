@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -76,7 +77,7 @@ def read_obstacle(name: str, given: MeshLike, *, repair: bool, sign: SignMethod)
         reason = f"given as {type(given).__name__}"
         key = content_key(placed.center, placed.rotation, placed.shape, reason)
         report = _exact_report(placed.shape, reason)
-        return Source(key, lambda: Geometry.of_shape(report, placed))
+        return Source(key, partial(Geometry.of_shape, report, placed))
     vertices, faces = read_mesh(name, given)
 
     def examine() -> Geometry:

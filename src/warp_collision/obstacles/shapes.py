@@ -115,8 +115,9 @@ class Cuboid(_Symmetric):
         values = _numbers(self.dims)
         if values is None or values.shape != (3,):
             raise TypeError(f"dims must be three numbers, got {self.dims!r}")
-        for value in values:
-            _require_length("dims", value)
+        if not ((values > 0.0) & (values < MAX_COORDINATE)).all():
+            for value in values:  # says which
+                _require_length("dims", value)
         object.__setattr__(self, "dims", tuple(values.tolist()))
 
     @property

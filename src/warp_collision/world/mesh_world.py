@@ -361,12 +361,13 @@ class MeshWorld(WorldReader):
     def _fill(self, env: int, first: int, entries: list[Entry], *, is_all: bool = False) -> None:
         """Fills consecutive slots from `first`, or all of an env, and frees what they held."""
         edit, slots = Edit(), [Slot(entry.name, entry.obstacle) for entry in entries]
+        obstacles = [slot.obstacle for slot in slots]
         self._acceleration.drop_tree(edit)
         if is_all:
             change = self._slots.fill_all(edit, env, slots)
         else:
             change = self._slots.fill(edit, env, first, slots)
-        edit.then(self._acceleration.add, [entry.obstacle for entry in entries])
+        edit.then(self._acceleration.add, obstacles)
         if entries:
             rows = self._storage.fill(edit, env, first, entries)
             for slot, row, entry in zip(slots, rows.split(1), entries, strict=True):

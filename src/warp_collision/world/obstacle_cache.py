@@ -113,7 +113,7 @@ class ObstacleCache:
         obstacle = self._obstacles.get(source.key)
         if obstacle is None:
             geometry = source.examine()
-            if sign == "auto" and geometry.has_jumps:
+            if sign == "auto" and geometry.shape is None and geometry.has_jumps:
                 border = geometry.border.astype(np.float64)
                 length = float(np.linalg.norm(border[:, 1] - border[:, 0], axis=1).sum())
                 warnings.warn(OpenMeshWarning(name, length), stacklevel=depth_of_caller())
