@@ -13,6 +13,7 @@ __all__ = [
     "is_rigid",
     "pose_from_matrix",
     "pose_rows",
+    "poses_between",
     "product",
     "quaternion_rotate",
     "rows_between",
@@ -177,6 +178,39 @@ def rows_between(rows: torch.Tensor, parts: int) -> torch.Tensor:
     moved = origin[:, :-1, None] + s * (origin[:, 1:] - origin[:, :-1]).unsqueeze(2)
     inner = to_rows(torch.cat((-quaternion_rotate(rotated, moved), rotated), dim=-1))
     return torch.cat((inner.flatten(1, 2), rows[:, -1:]), dim=1)
+
+
+def poses_between(times: torch.Tensor, poses: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    """Poses of moving obstacles at any times, as they move between those that are given.
+
+    Each rotates at a constant rate about a fixed axis, by the smaller angle, and its origin moves
+    on a straight line. Before the first time and after the last one it rests.
+
+    Args:
+        times: (k,), which grow [s].
+        poses: (k, n, 7) at these times.
+        at: (m,) [s].
+
+    Returns:
+        (m, n, 7), of the type and on the device of the poses.
+
+    Example:
+        >>> import torch
+        >>> from warp_collision.poses import poses_between
+        >>> poses = torch.tensor([[[0.0, 0, 0, 1, 0, 0, 0]], [[2.0, 0, 0, 0.8, 0, 0, 0.6]]])
+        >>> poses_between(torch.tensor([0.0, 1.0]), poses, torch.tensor([0.5, 7.0]))[:, 0, 0]
+        tensor([1., 2.])
+    """
+    given, times = poses.double(), times.to(poses.device).double()
+    at = at.to(poses.device).double().clamp(times[0], times[-1])
+    index = (torch.searchsorted(times, at, right=True) - 1).clamp(0, len(times) - 2)
+    s = ((at - times[index]) / (times[index + 1] - times[index]))[:, None, None]
+    quaternion = given[..., 3:] / torch.linalg.vector_norm(given[..., 3:], dim=-1, keepdim=True)
+    first, second = quaternion[index], quaternion[index + 1]
+    inverse = torch.cat((first[..., :1], -first[..., 1:]), dim=-1)
+    rotated = product(_power(shorter_rotation(product(second, inverse)), s), first)
+    origin = torch.lerp(given[index, :, :3], given[index + 1, :, :3], s)
+    return torch.cat((origin, rotated), dim=-1).to(poses.dtype)
 
 
 def shorter_rotation(quaternion: torch.Tensor) -> torch.Tensor:

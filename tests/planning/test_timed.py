@@ -259,6 +259,18 @@ def test_wrong_arguments(robots, message):
         timed(options.pop("path"), robots["panda"], MeshWorld(), **options)
 
 
+@pytest.mark.parametrize("name", ["velocity", "acceleration", "jerk"])
+def test_a_path_without_a_finite_time_names_joint_and_piece(robots, name):
+    path = torch.zeros(2, 3, 7)
+    path[:, 1:, 0] = 0.4
+    path[1, 2, 3] = -0.5
+    options = {"velocity": 2.0, "acceleration": 10.0, "jerk": 500.0}
+    options[name] = [1.0, 1.0, 1.0, 5e-324, 1.0, 1.0, 1.0]
+    message = f"finite time.*joint panda_joint4 on piece 1 .*batch row 1: .* of the {name}"
+    with pytest.raises(ValueError, match=message):
+        timed(path, robots["panda"], MeshWorld(), **options)
+
+
 def test_limits_that_the_urdf_has_not(robots):
     robot = load_panda()
     robot.velocity_limits[4] = torch.inf

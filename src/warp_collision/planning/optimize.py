@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -20,6 +21,7 @@ from warp_collision.planning.endpoints import (
     with_margins,
 )
 from warp_collision.planning.motion_limits import MotionLimits
+from warp_collision.planning.moving import Traffic, both, soonest
 from warp_collision.planning.objective import Objective
 from warp_collision.planning.problems import Problems
 from warp_collision.planning.search import BestPaths, Budget, PlanningProgress, Search
@@ -37,6 +39,9 @@ from warp_collision.robot.checks.path_operands import require_robot_and_world
 from warp_collision.robot.model.base_pose import base_operand
 from warp_collision.summaries import summary
 from warp_collision.world import MeshWorld
+
+# What paths among moving obstacles have of their motion.
+_OF_MOTION = "free", "clearance", "world_clearance", "self_clearance"
 
 
 class PlannedPaths(NamedTuple):
@@ -123,6 +128,8 @@ def optimize_paths(
     preferred_clearance: float = 0.01,
     terms: Sequence[Term] = (),
     limits: Mapping[str, Any] | None = None,
+    times: Tensor | None = None,
+    poses: Tensor | None = None,
     shapes: Literal["spheres", "exact"] = "spheres",
     self_collision: bool | SelfCollisionPairs = True,
     ignore: Iterable[tuple[str, str]] = (),
@@ -170,6 +177,13 @@ def optimize_paths(
             Shortcuts count seconds instead of radians. In the end the best path of each problem and
             those of other trees become curves, as by `timed`. The fastest one is returned, as
             `motion`, with the path that it was made of. `cost` is its time [s]. Not with `terms`.
+        times: (k,) of `poses` [s], from 0 on, with `limits` and in a world of one env: plans among
+            obstacles that move. Paths past where these stand in the world, and others that pay no
+            heed to them, wait at their start until their curve is proven in time. The one that
+            arrives first is returned: `free` and clearances are of its `motion`, in time, and
+            `cost` is its arrival [s]. What happens after it is not looked at.
+        poses: (k, n_obstacles, 7), where obstacles are at these times, see `sphere_cost`. After the
+            last time they rest.
         shapes: see `configuration_in_collision`. With "exact" all proofs are of the shapes, those
             of starts and goals too, and the clearances of the result are. Costs stay those of
             spheres.
@@ -217,6 +231,29 @@ def optimize_paths(
         >>> found.has_preferred_clearance.tolist()  # 10 mm by default
         [True]
     """
+    if times is not None or poses is not None:
+        if limits is None:
+            raise ValueError("limits must be given with times and poses, got None")
+        require_robot_and_world(robot, world)
+        plan = partial(
+            *(optimize_paths, start, goal, robot, world),
+            **{"until": until, "n_seeds": n_seeds, "horizon": horizon, "margin": margin},
+            **{"preferred_clearance": preferred_clearance, "terms": terms, "limits": limits},
+            **{"shapes": shapes, "self_collision": self_collision, "base_pose": base_pose},
+            **{"max_iterations": max_iterations, "max_seconds": max_seconds},
+            **{"env_index": env_index, "generator": generator, "progress": progress},
+        )
+        traffic = Traffic.of(times, poses, world)
+        heedless = tuple(
+            (link, m) for link in (*robot.link_names, *robot.attached) for m in traffic.movers
+        )
+        plans = (
+            plan(ignore=(*ignore, *heedless), on_invalid_endpoints=on_invalid_endpoints),
+            plan(ignore=ignore, on_invalid_endpoints="mark"),
+        )
+        contacts = {"ignore": tuple(ignore), "self_collision": self_collision}
+        base = None if base_pose is None else base_operand(base_pose, start).expand(len(start), 7)
+        return _first_to_arrive(plans, traffic, robot, world, contacts, base, margin, shapes)
     for name, count, least in (
         ("n_seeds", n_seeds, 1),
         ("horizon", horizon, 2),
@@ -301,6 +338,39 @@ def optimize_paths(
         near,
         motion,
     )
+
+
+def _first_to_arrive(
+    plans: tuple[PlannedPaths, PlannedPaths],
+    traffic: Traffic,
+    robot: RobotSpheres,
+    world: MeshWorld,
+    contacts: dict[str, Any],
+    base: Tensor | None,
+    margin: float,
+    shapes: Literal["spheres", "exact"],
+) -> PlannedPaths:
+    """Of two plans of each problem the one that arrives first among obstacles that move."""
+    first, second = plans
+    batch = len(first.joints)
+    assert first.motion is not None
+    assert second.motion is not None
+
+    def options(problem: int) -> dict[str, Any]:
+        return contacts | {"base_pose": None if base is None else base[problem]}
+
+    every = torch.arange(batch).repeat(2)
+    motions, scene = both(first.motion, second.motion), (traffic, robot, world)
+    motion, rows = soonest(motions, every, *scene, options, margin, shapes)
+    rows = rows.to(first.joints.device)
+    fields = {
+        name: torch.cat((value, getattr(second, name)))[rows]
+        for name, value in first._asdict().items()
+        if isinstance(value, Tensor)
+    }
+    fields |= {name: getattr(motion, name).to(rows.device) for name in _OF_MOTION}
+    cost = torch.where(motion.free.to(rows.device), motion.duration.to(fields["cost"]), torch.inf)
+    return first._replace(**{**fields, "cost": cost, "motion": motion})
 
 
 def _soonest(

@@ -58,7 +58,10 @@ def stopping_curve(corners: _Array, limits: MotionLimits) -> tuple[_Array, _Arra
             spans.append(_REST)
             pieces.append(np.repeat(begin[None, None], 4, axis=1))
             continue
-        durations, positions = unit_motion(*most)
+        try:
+            durations, positions = unit_motion(*most)
+        except ArithmeticError:  # a limit so small that no float64 has the time
+            durations, positions = [math.inf], np.zeros((1, 4))
         spans += durations
         part = begin + positions[..., None] * change
         part[-1, -1] = end

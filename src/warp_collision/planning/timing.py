@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from warp_collision import validate
+from warp_collision.messages import escaped
 from warp_collision.planning.motion_limits import MotionLimits
 from warp_collision.planning.problems import Problems
 from warp_collision.planning.rest_to_rest import corners_of, stopping_curve
@@ -143,7 +145,8 @@ def timed(
 
     Raises:
         TypeError, ValueError: an argument of another type, shape, device or range, such as a limit
-            that is missing or not positive; the message names the joint.
+            that is missing or not positive; the message names the joint. A path without a finite
+            time; the message names joint and piece.
 
     Example:
         >>> import torch
@@ -178,6 +181,8 @@ def timed(
     with torch.no_grad():
         corners = [corners_of(row) for row in joints.cpu().double().numpy()]
         parts = [stopping_curve(each, limits) for each in corners]
+        for row, part in enumerate(parts):
+            _require_time(row, part, corners[row], limits, robot)
         stops = np.array([len(each) > 2 for each in corners])
         if max_iterations > 0:
             _, margins = _proven(JointCurve.from_pieces(parts), problems)
@@ -198,6 +203,27 @@ def _paths(path: Tensor, robot: RobotSpheres, world: MeshWorld) -> Tensor:
     validate.require_device("path", path, world.device)
     validate.require_finite("path", path)
     return path.detach()
+
+
+def _require_time(
+    row: int, part: _Piecewise, corners: _Array, limits: MotionLimits, robot: RobotSpheres
+) -> None:
+    """Requires a finite time for a path; the error names the piece and the joint that has none."""
+    if np.isfinite(part[0]).all() and np.isfinite(part[1]).all():
+        return
+    for piece, ends in enumerate(pairwise(corners)):
+        if not np.isfinite(stopping_curve(np.stack(ends), limits)[0]).all():
+            way = np.abs(ends[1] - ends[0])
+            with np.errstate(over="ignore"):
+                shares = np.stack([way / limit for limit in limits])
+            order, joint = np.unravel_index(shares.argmax(), shares.shape)
+            name = MotionLimits._fields[order]
+            raise ValueError(
+                "path must have a finite time within the limits, got none for joint "
+                f"{escaped(robot.joint_names[joint])} on piece {piece} between corners of batch "
+                f"row {row}: it moves by {way[joint]:g}, with a limit of {limits[order][joint]:g} of "
+                f"the {name}"
+            )
 
 
 def _proven(curve: JointCurve, problems: Problems) -> tuple[Tensor, Tensor]:

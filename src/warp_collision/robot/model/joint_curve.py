@@ -355,6 +355,32 @@ class JointCurve:
             rows.append((knots, np.concatenate([part for _, part in cut])))
         return JointCurve.from_pieces(rows)
 
+    def with_knots(self, times: Any) -> JointCurve:
+        """The same curve with pieces that end at more times, as for poses of moving obstacles.
+
+        Args:
+            times: (m,) [s]; those beyond the curve's own are left out.
+
+        Raises:
+            ValueError: a batch of more than one curve, or times that are not finite.
+
+        Example:
+            >>> from warp_collision.robot import JointCurve
+            >>> curve = JointCurve.from_waypoints([[0.0], [1.0]]).with_knots([0.25, 3.0])
+            >>> curve.times.tolist(), curve.at([0.5]).item()
+            ([[0.0, 0.25, 1.0]], 0.5)
+        """
+        if len(self.times) != 1:
+            raise ValueError(f"with_knots must be of one curve, got a batch of {len(self.times)}")
+        knots, pieces = self.times[0].numpy(), list(self.coefficients[0].numpy())
+        for time in np.setdiff1d(_finite("times", times), knots):
+            index = int(np.searchsorted(knots, time)) - 1
+            if 0 <= index < len(pieces):
+                s = (time - knots[index]) / (knots[index + 1] - knots[index])
+                pieces[index : index + 1] = _cut(pieces[index], s)
+                knots = np.insert(knots, index + 1, time)
+        return JointCurve._of(knots[None], np.stack(pieces)[None])
+
     def points(self, device: torch.device) -> Tensor:
         """Control points (batch, pieces * degree + 1, n_joints) float32, pieces sharing their ends.
 
