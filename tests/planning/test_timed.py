@@ -266,7 +266,7 @@ def test_a_path_without_a_finite_time_names_joint_and_piece(robots, name):
     path[1, 2, 3] = -0.5
     options = {"velocity": 2.0, "acceleration": 10.0, "jerk": 500.0}
     options[name] = [1.0, 1.0, 1.0, 5e-324, 1.0, 1.0, 1.0]
-    message = f"finite time.*joint panda_joint4 on piece 1 .*batch row 1: .* of the {name}"
+    message = f"finite time.*joint panda_joint4 on piece 1 .*batch row 1: .* limit of the {name} is"
     with pytest.raises(ValueError, match=message):
         timed(path, robots["panda"], MeshWorld(), **options)
 

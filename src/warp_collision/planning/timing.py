@@ -221,8 +221,8 @@ def _require_time(
             raise ValueError(
                 "path must have a finite time within the limits, got none for joint "
                 f"{escaped(robot.joint_names[joint])} on piece {piece} between corners of batch "
-                f"row {row}: it moves by {way[joint]:g}, with a limit of {limits[order][joint]:g} of "
-                f"the {name}"
+                f"row {row}: it moves by {way[joint]:g}, its limit of the {name} is "
+                f"{limits[order][joint]:g}"
             )
 
 
