@@ -242,6 +242,14 @@ WRONG = {
     "jerk must have a value for each joint of the robot, got no panda_joint2": {
         "jerk": {"panda_joint1": 1.0}
     },
+    "start_velocity must be finite and within the limit of the velocity, 2, got -2.5 for joint "
+    "panda_joint2 in batch row 0": {"start_velocity": [0, -2.5, 0, 0, 0, 0, 0]},
+    "end_velocity must be finite .*got nan for joint panda_joint1": {
+        "end_velocity": np.full((1, 7), np.nan)
+    },
+    r"end_velocity must have shape \(1, 7\) or \(7,\), got \(2, 7\)": {
+        "end_velocity": np.zeros((2, 7))
+    },
     "margin must be": {"margin": 0.0},
     "max_iterations must": {"max_iterations": -1},
     r"path must have shape \(batch, horizon, n_joints\) with at least 2": {
@@ -257,6 +265,51 @@ def test_wrong_arguments(robots, message):
     options |= WRONG[message]
     with pytest.raises(ValueError, match=message):
         timed(options.pop("path"), robots["panda"], MeshWorld(), **options)
+
+
+@pytest.mark.parametrize("jerk", [JERK, np.inf])
+def test_curves_that_begin_and_end_with_velocities(robots, jerk, device):
+    """Along the path and not, in one row each; a row at rest is what it is without them."""
+    robot, world, rng = robots["panda"], MeshWorld(device=device), np.random.default_rng(8)
+    paths = free_paths(robot, world, rng, 3, 4)
+    limits = {"velocity": 2.0, "acceleration": ACCELERATION, "jerk": jerk}
+    along = (paths[:, 1] - paths[:, 0]).cpu().double().numpy()
+    begin = 0.7 * along / np.abs(along).max(axis=1, keepdims=True)
+    begin[1], begin[2] = rng.uniform(-0.5, 0.5, 7), 0.0
+    end = np.zeros((3, 7))
+    end[:2] = rng.uniform(-0.4, 0.4, (2, 7))
+    options = {"start_velocity": begin, "end_velocity": torch.from_numpy(end), **limits}
+    for most in (0, 60):
+        found = timed(paths, robot, world, self_collision=False, max_iterations=most, **options)
+        assert found.free.all()
+        rest = timed(paths[2:], robot, world, self_collision=False, max_iterations=most, **limits)
+        assert found.duration[2].item() == pytest.approx(rest.duration.item(), rel=1e-2)
+        for row in range(3):
+            curve, last = polynomial(found.curve, row), found.duration[row].item()
+            assert np.abs(curve(0.0) - paths[row, 0].cpu().double().numpy()).max() < 1e-9
+            assert np.abs(curve(last) - paths[row, -1].cpu().double().numpy()).max() < 1e-9
+            rates = curve.derivative()
+            assert np.abs(rates(0.0) - begin[row]).max() < 1e-9
+            assert np.abs(rates(last) - end[row]).max() < 1e-6
+            times = np.linspace(0.0, last, 20_001)
+            limit = 2.0, ACCELERATION, jerk
+            for order, most_of in enumerate(limit[: 3 if np.isfinite(jerk) else 2], 1):
+                values = np.abs(curve.derivative(order)(times))
+                assert values.max() <= most_of * (1.0 + ROUNDING)
+            assert np.abs(np.diff(rates(times), axis=0)).max() <= 1.01 * ACCELERATION * times[1]
+    assert found.velocity_share.max() <= 1.0
+
+
+def test_braking_that_touches_is_not_free(robots, device):
+    robot, world = robots["panda"], MeshWorld(device=device)
+    ready = torch.tensor([0.0, -0.8, 0.0, -2.4, 0.0, 1.6, 0.8])
+    path = torch.stack((ready, ready + 0.3 * torch.eye(7)[0]))[None].to(device)
+    hand = robot(path[:, :1])[0, 0, -1, :3].cpu()
+    world.add("plate", Cuboid((0.5, 0.01, 0.5)), (0.5, hand[1].item() - 0.2, 0.5, 1, 0, 0, 0))
+    limits = {"velocity": 2.0, "acceleration": 3.0, "jerk": JERK}
+    away, toward = ([sign, 0, 0, 0, 0, 0, 0] for sign in (1.5, -1.5))
+    assert timed(path, robot, world, **limits, start_velocity=away).free.all()
+    assert not timed(path, robot, world, **limits, start_velocity=toward).free.any()
 
 
 @pytest.mark.parametrize("name", ["velocity", "acceleration", "jerk"])

@@ -69,9 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds",
         type=common.distance,
-        default=4.0,
         metavar="S",
-        help="length of a film (default 4)",
+        help="length of a film (default 4; of a trajectory its own, in real time)",
     )
     common.add_world_options(parser)
 
@@ -101,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
     from warp_collision.viewer.camera import parse_view
 
     parse_view(options.view)  # what is wrong with it is told before files are read
-    seen = load_seen(options, device)
+    seen = load_seen(options, device, takes_curves=True)
     with common.warnings_printed(), show_progress("drawing") as progress:
         render(
             seen.world,

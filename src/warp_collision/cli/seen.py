@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import torch
 
     from warp_collision import MeshWorld, RobotSpheres
+    from warp_collision.robot import JointCurve
 
 _DATA_SETS = (".parquet", ".h5", ".hdf5")
 _FEWEST_SLOTS = 32  # of the world of a row
@@ -24,13 +25,13 @@ class Seen(NamedTuple):
     Attributes:
         world: the obstacles.
         robot: the robot, if there is one.
-        joints: (batch, horizon, n_joints) of its paths, if there are any.
+        joints: (batch, horizon, n_joints) of its paths, or a curve, if there are any.
         placed: arguments of the checks of the robot, by name.
     """
 
     world: MeshWorld
     robot: RobotSpheres | None
-    joints: torch.Tensor | None
+    joints: torch.Tensor | JointCurve | None
     placed: dict[str, Any]
 
 
@@ -57,7 +58,9 @@ def add_seen(parser: argparse.ArgumentParser) -> None:
     common.add_optional_robot(parser.add_argument_group("robots"), "the robot")
 
 
-def load_seen(options: argparse.Namespace, device: torch.device) -> Seen:
+def load_seen(
+    options: argparse.Namespace, device: torch.device, *, takes_curves: bool = False
+) -> Seen:
     """What a command shows, of the options of `add_seen`."""
     from warp_collision.robot import JointCurve
 
@@ -72,10 +75,10 @@ def load_seen(options: argparse.Namespace, device: torch.device) -> Seen:
         if path is not None and (path.is_dir() or path.suffix.lower() in _DATA_SETS):
             raise ValueError(f"--row must name a row of data sets, got {escaped(str(path))} alone")
     joints = None if options.paths is None else common.load_joints(options, options.paths)
-    if isinstance(joints, JointCurve):
+    if isinstance(joints, JointCurve) and not takes_curves:
         raise ValueError(
             f"{escaped(str(options.paths))}: PATHS must be waypoints, got a trajectory; "
-            "`warp-collision check` takes it"
+            "`warp-collision check` and `render` take it"
         )
     scene = common.load_scene(options, device)
     return Seen(scene.world, scene.robot, joints, scene.placed)

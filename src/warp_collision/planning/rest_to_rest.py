@@ -69,6 +69,47 @@ def stopping_curve(corners: _Array, limits: MotionLimits) -> tuple[_Array, _Arra
     return np.concatenate(([0.0], np.cumsum(spans))), np.concatenate(pieces)
 
 
+def braking_curve(begin: _Array, rate: _Array, limits: MotionLimits) -> tuple[_Array, _Array]:
+    """Durations (pieces,) and coefficients (pieces, 4, n_joints) from a velocity to rest.
+
+    On the line of the velocity, as fast as its joint that limits it allows.
+
+    Args:
+        begin: (n_joints,).
+        rate: (n_joints,), the velocity at the begin.
+        limits: of the joints.
+    """
+    if not np.abs(rate).max() > 0.0:
+        return np.empty(0), np.empty((0, 4, len(begin)))
+    with np.errstate(divide="ignore"):
+        most, jerk = (float((limit / np.abs(rate)).min()) for limit in limits[1:])
+    rise = min(most / jerk, math.sqrt(1.0 / jerk))
+    peak = most if rise == most / jerk else jerk * rise
+    stay = max(1.0 / peak - rise, 0.0)
+    phases = [(rise, 0.0, -peak), (stay, -peak, -peak), (rise, -peak, 0.0)]
+    durations, ways = _integrated([each for each in phases if each[0] > _SHORT / peak], 1.0)
+    return np.array(durations), begin + ways[..., None] * rate
+
+
+def _integrated(
+    phases: list[tuple[float, float, float]], speed: float
+) -> tuple[list[float], _Array]:
+    """Durations and Bernstein coefficients (pieces, 4) of positions by linear accelerations.
+
+    Args:
+        phases: the duration, and the acceleration at first and at last, of each.
+        speed: at first.
+    """
+    durations, rows, s, v = [], [], 0.0, speed
+    for d, first, last in phases:
+        square = d * d
+        end = s + v * d + first * square / 3.0 + last * square / 6.0
+        rows.append([s, s + v * d / 3.0, s + 2.0 * v * d / 3.0 + first * square / 6.0, end])
+        durations.append(d)
+        s, v = end, v + 0.5 * (first + last) * d
+    return durations, np.array(rows)
+
+
 def unit_motion(velocity: float, acceleration: float, jerk: float) -> tuple[list[float], _Array]:
     """The fastest motion from 0 to 1, from rest to rest, with a jerk of one size.
 
@@ -88,13 +129,8 @@ def unit_motion(velocity: float, acceleration: float, jerk: float) -> tuple[list
     whole = 4.0 * rise + 2.0 * stay + cruise
     ramps = [(rise, 0.0, peak), (stay, peak, peak), (rise, peak, 0.0)]
     back = [(duration, -last, -first) for duration, first, last in reversed(ramps)]
-    durations, rows, s, v = [], [], 0.0, 0.0
-    for duration, first, last in [*ramps, (cruise, 0.0, 0.0), *back]:
-        if duration <= _SHORT * whole:
-            continue
-        d, square = duration, duration * duration
-        end = s + v * d + first * square / 3.0 + last * square / 6.0
-        rows.append([s, s + v * d / 3.0, s + 2.0 * v * d / 3.0 + first * square / 6.0, end])
-        durations.append(duration)
-        s, v = end, v + 0.5 * (first + last) * d
-    return durations, np.array(rows) / s
+    phases = [*ramps, (cruise, 0.0, 0.0), *back]
+    durations, rows = _integrated([each for each in phases if each[0] > _SHORT * whole], 0.0)
+    if not durations:  # of limits so small that no float64 has the time
+        return [math.inf], np.zeros((1, 4))
+    return durations, rows / rows[-1, -1]

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.messages import escaped
+from warp_collision.planning import moving_ends
 from warp_collision.planning.motion_limits import MotionLimits
+from warp_collision.planning.moving_ends import MovingEnds
 from warp_collision.planning.problems import Problems
 from warp_collision.planning.rest_to_rest import corners_of, stopping_curve
 from warp_collision.planning.timed_splines import DEGREE, SplineDescent, bernstein
@@ -47,7 +49,7 @@ class TimedPaths(NamedTuple):
     """Result of `timed`.
 
     Attributes:
-        curve: `JointCurve` in seconds, cubic pieces, at rest at both ends.
+        curve: `JointCurve` in seconds, cubic pieces, at rest at ends without a given velocity.
         free: (batch,) bool, whether `joint_path_in_collision` proves these curves free.
         clearance: (batch,) [m], the smaller one of the two following.
         world_clearance: (batch,) [m], lower bound of the clearance to the world on the curve.
@@ -103,6 +105,8 @@ def timed(
     velocity: Any = None,
     acceleration: Any = None,
     jerk: Any = None,
+    start_velocity: Any = None,
+    end_velocity: Any = None,
     margin: float = 1e-3,
     env_index: Tensor | None = None,
     shapes: Literal["spheres", "exact"] = "spheres",
@@ -128,6 +132,9 @@ def timed(
             None. inf is no limit.
         acceleration: likewise [rad/s^2, prismatic: m/s^2], finite. Required.
         jerk: likewise [rad/s^3, prismatic: m/s^3]. Required; inf is no limit.
+        start_velocity: (n_joints,) or (batch, n_joints) [rad/s, prismatic: m/s], with which curves
+            begin; at rest if None. They brake along it first, and go on from rest.
+        end_velocity: likewise, with which curves end.
         margin: [m], the `tolerance` of `joint_path_in_collision`: no curve with a clearance below
             it is chosen, where the path itself has it.
         env_index: (batch,) int32, the env of each path; env 0 for all if None.
@@ -171,6 +178,13 @@ def timed(
         raise ValueError(f"max_iterations must be at least 0, got {max_iterations}")
     limits = MotionLimits.of(robot, velocity, acceleration, jerk)
     joints = _paths(path, robot, world)
+    velocities = np.stack(
+        [
+            moving_ends.end_velocity(name, value, len(joints), robot, limits)
+            for name, value in (("start_velocity", start_velocity), ("end_velocity", end_velocity))
+        ],
+        axis=1,
+    )
     env_index = validate.env_operand(env_index, len(joints), world.n_envs, world.device, check=True)
     start = joints[:, 0]
     if base_pose is not None:
@@ -180,6 +194,10 @@ def timed(
     problems = Problems(robot, world, *ends, env_index, *tolerances, *contacts, base_pose, shapes)
     with torch.no_grad():
         corners = [corners_of(row) for row in joints.cpu().double().numpy()]
+        around = [
+            MovingEnds(each, rates, limits) for each, rates in zip(corners, velocities, strict=True)
+        ]
+        corners = [each.corners for each in around]
         parts = [stopping_curve(each, limits) for each in corners]
         for row, part in enumerate(parts):
             _require_time(row, part, corners[row], limits, robot)
@@ -189,7 +207,9 @@ def timed(
             problems = replace(problems, margins=margins)
             moves = np.array([bool((each[0] != each[1]).any()) for each in corners])
             stops &= ~_make_faster(parts, moves, SplineDescent(problems, limits), max_iterations)
-        return _certified(_within_limits(parts, limits), problems, limits, stops)
+        parts = [ends.around(part) for ends, part in zip(around, parts, strict=True)]
+        moving = np.array([ends.are_moving for ends in around])
+        return _certified(_within_limits(parts, limits, moving), problems, limits, stops)
 
 
 def _paths(path: Tensor, robot: RobotSpheres, world: MeshWorld) -> Tensor:
@@ -283,11 +303,17 @@ def _samples(part: _Piecewise, spans: int) -> _Array:
     return points
 
 
-def _within_limits(parts: list[_Piecewise], limits: MotionLimits) -> JointCurve:
-    """The curves, stretched until no limit is exceeded by rounding, or shortened to the limits."""
+def _within_limits(
+    parts: list[_Piecewise], limits: MotionLimits, moving: NDArray[np.bool_]
+) -> JointCurve:
+    """The curves, stretched until no limit is exceeded by rounding, or shortened to the limits.
+
+    Those that begin or end `moving` (batch,) keep their velocities: they are not shortened.
+    """
     curve = JointCurve.from_pieces(parts)
     shares = limits.shares(curve)
     stretch = np.max([share ** (1.0 / (k + 1)) for k, share in enumerate(shares)], axis=0)
+    stretch = np.where(moving, np.where(stretch > 1.0, stretch, 1.0 / _ABOVE), stretch)
     moves = curve.coefficients.flatten(1, 2).numpy()
     moves = (moves.max(axis=1) - moves.min(axis=1)).max(axis=1) > _STILL
     stretch = torch.from_numpy(np.where(moves, stretch * _ABOVE, 1.0))

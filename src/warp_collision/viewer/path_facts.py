@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from warp_collision.robot import (
+    JointCurve,
     JointPathClearance,
     joint_path_clearance,
     joint_path_cost,
@@ -89,6 +90,8 @@ class PathFacts:
         motion: the certified intervals of the segments (horizon - 1,), of what moves; of one
             configuration, and where something that does not move collides, of everything.
         blocked: (horizon - 1,) bool, segments that are not proven free.
+        curve: the curve whose pieces the segments are, and whose knots the waypoints; None of
+            straight motions.
     """
 
     scene: RobotScene
@@ -98,6 +101,25 @@ class PathFacts:
     cost: Floats
     motion: JointPathClearance
     blocked: NDArray[np.bool_]
+    curve: JointCurve | None = None
+
+    @property
+    def places(self) -> Floats:
+        """(horizon,) of the waypoints, from 0 to 1: by time of a curve, else by length."""
+        if self.curve is not None:
+            times = self.curve.times[0].numpy()
+            return (times - times[0]) / (times[-1] - times[0])
+        steps = torch.linalg.vector_norm(self.joints[1:] - self.joints[:-1], dim=-1)
+        ends = np.concatenate([[0.0], steps.double().cumsum(0).cpu().numpy()])
+        return ends / ends[-1] if ends[-1] > 0.0 else np.linspace(0.0, 1.0, len(ends))
+
+    def evenly(self, count: int) -> Tensor:
+        """(count, n_joints) joint values, as evenly spaced as `places`."""
+        if self.curve is None:
+            return evenly_along(self.joints, count)
+        first, last = self.curve.times[0, 0].item(), self.curve.times[0, -1].item()
+        times = torch.linspace(first, last, count, dtype=torch.float64)
+        return self.curve.at(times)[0].to(self.joints)
 
     @property
     def is_free(self) -> bool:
@@ -113,6 +135,11 @@ class PathFacts:
         """Joint values (1, n_joints) at a place, in segments from the start."""
         index = min(max(int(place), 0), max(len(self.joints) - 2, 0))
         after = min(index + 1, len(self.joints) - 1)
+        if self.curve is not None:
+            times = self.curve.times[0]
+            return self.curve.at([torch.lerp(times[index], times[after], place - index)])[0].to(
+                self.joints
+            )
         return torch.lerp(self.joints[index], self.joints[after], place - index)[None]
 
     def contacts(self) -> list[Contact]:
@@ -187,11 +214,17 @@ class PathFacts:
         return f"proven free: what moves keeps {worst[0].distance} ({near})"
 
 
-def path_facts(scene: RobotScene, joints: Tensor, tolerance: float = TOLERANCE) -> PathFacts:
-    """Returns what is known of a path (horizon, n_joints) of at least one waypoint."""
-    joints = joints.detach().to(scene.world.device, torch.float32)
-    # One configuration alone makes no motion, and is no path.
-    path = (joints if len(joints) > 1 else joints.expand(2, -1))[None].contiguous()
+def path_facts(
+    scene: RobotScene, joints: Tensor | JointCurve, tolerance: float = TOLERANCE
+) -> PathFacts:
+    """Returns what is known of a path (horizon, n_joints) of at least one waypoint, or a curve."""
+    curve = joints if isinstance(joints, JointCurve) else None
+    if isinstance(joints, JointCurve):
+        path, joints = joints, joints.knots(scene.world.device)[0]
+    else:
+        joints = joints.detach().to(scene.world.device, torch.float32)
+        # One configuration alone makes no motion, and is no path.
+        path = (joints if len(joints) > 1 else joints.expand(2, -1))[None].contiguous()
     options = scene.of_paths
     checked = scene.robot, scene.world
     blocked = joint_path_in_collision(path, *checked, tolerance=tolerance, **options)
@@ -213,6 +246,7 @@ def path_facts(scene: RobotScene, joints: Tensor, tolerance: float = TOLERANCE) 
         cost[: len(joints)].double().cpu().numpy(),
         JointPathClearance(*(column[0].cpu() for column in motion)),
         blocked[0].cpu().numpy(),
+        curve,
     )
 
 

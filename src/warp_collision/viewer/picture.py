@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 
 from warp_collision.messages import escaped
 from warp_collision.viewer.camera import Camera
@@ -469,14 +468,13 @@ def cut(text: str) -> str:
 
 def curve_of(name: str, facts: PathFacts, theme: Theme) -> Curve:
     """Returns the certified clearance of a path, to obstacles and to itself."""
-    steps = torch.linalg.vector_norm(facts.joints[1:] - facts.joints[:-1], dim=-1)
-    ends = np.concatenate([[0.0], steps.double().cumsum(0).cpu().numpy()])
-    ends = ends / ends[-1] if ends[-1] > 0.0 else np.linspace(0.0, 1.0, len(ends))
     lower, upper, own = (
         column.double().numpy()
         for column in (facts.motion.world_lower, facts.motion.world_upper, facts.motion.self_lower)
     )
-    return Curve(ends, lower, upper, own, name or "to obstacles", theme.accent(facts.is_free))
+    return Curve(
+        facts.places, lower, upper, own, name or "to obstacles", theme.accent(facts.is_free)
+    )
 
 
 def path_labels(facts: PathFacts, camera: Camera) -> list[Label]:

@@ -17,12 +17,12 @@ from warp_collision.devices import CPU
 from warp_collision.extras import require_extra
 from warp_collision.messages import escaped, known_names, short_repr
 from warp_collision.poses import PoseLike
-from warp_collision.robot import RobotSpheres, SelfCollisionPairs
+from warp_collision.robot import JointCurve, RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.checks.path_operands import require_robot_and_world
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer.camera import Camera, parse_view
 from warp_collision.viewer.colors import Floats, Theme, theme_of
-from warp_collision.viewer.path_facts import PathFacts, evenly_along, path_facts
+from warp_collision.viewer.path_facts import PathFacts, path_facts
 from warp_collision.viewer.picture import (
     Label,
     Picture,
@@ -53,6 +53,7 @@ _FILMS = (".gif", ".mp4")
 _FRAMES_PER_SECOND = 15
 _HOLD = 8  # frames at the goal
 _MARKER = 2  # pixels
+_SECONDS, _SHORTEST = 4.0, 0.2  # of films
 _SIZE, _FILM_SIZE = (1280, 800), (960, 640)
 
 
@@ -70,7 +71,7 @@ def render(
     facts: str = "",
     labels: bool = True,
     spheres: bool = False,
-    seconds: float = 4.0,
+    seconds: float | None = None,
     base_pose: PoseLike | None = None,
     ignore: Iterable[tuple[str, str]] = (),
     self_collision: bool | SelfCollisionPairs = True,
@@ -89,8 +90,9 @@ def render(
         world: the obstacles; None for none.
         robot: the robot.
         joints: joint values (n_joints,), a path (horizon, n_joints), up to four paths (batch,
-            horizon, n_joints) or a mapping of names to paths, side by side; or what
-            `optimize_paths` returns. Without, the robot is drawn in the middle of its limits.
+            horizon, n_joints) or a mapping of names to paths, side by side; what `optimize_paths`
+            returns; or a `JointCurve`, whose pieces are proven, and of which a film is in real
+            time. Without, the robot is drawn in the middle of its limits.
         output: the file to write: .png, or .gif or .mp4 of a robot that moves along one path. An
             existing file is replaced.
         view: "front", "back", "left", "right", "top", "corner", or azimuth and elevation of the eye
@@ -102,7 +104,7 @@ def render(
         facts: a line below the title.
         labels: whether start, goal, contacts and obstacles are labelled.
         spheres: whether all spheres of the robot are drawn.
-        seconds: length of a film.
+        seconds: length of a film; if None 4, and of a curve its duration.
         base_pose: pose of the robot's root link.
         ignore: contacts that are wanted, see `configuration_in_collision`.
         self_collision: see `configuration_in_collision`.
@@ -152,7 +154,11 @@ def render(
     report(0.1)
     if film is not None:
         _require_one_path(found, film)
-        count = _frame_count(seconds)
+        if seconds is None:
+            curve = found[0].curve
+            seconds = _SECONDS if curve is None else max(curve.duration.item(), _SHORTEST)
+        # Of a curve frame i is at i frames' time, the goal after the last of them.
+        count = _frame_count(seconds) + (found[0].curve is not None)
         seen = found[0], meshes, scenery, stages[0], camera
         return _write_film(film, _frames_of(*seen, page, count, report))
     scenes, names = [], list(paths) or [""]
@@ -215,16 +221,30 @@ def checked_world(world: MeshWorld | None, robot: RobotSpheres | None) -> MeshWo
     return world
 
 
-def _checked_paths(robot: RobotSpheres | None, joints: Any) -> dict[str, Tensor]:
-    """Returns the paths by name."""
+def _checked_paths(
+    robot: RobotSpheres | None, joints: Any
+) -> Mapping[str, Tensor] | Mapping[str, JointCurve]:
+    """Returns the paths or curves by name."""
     if robot is None:
         if joints is not None:
             raise ValueError("joints must be given with a robot, got no robot")
         return {}
-    paths = paths_of(joints, robot)
+    paths = _curves_of(joints, robot) if isinstance(joints, JointCurve) else paths_of(joints, robot)
     if not 1 <= len(paths) <= MOST_SCENES:
         raise ValueError(f"joints must be one to {MOST_SCENES} paths, got {len(paths)}")
     return paths
+
+
+def _curves_of(curves: JointCurve, robot: RobotSpheres) -> dict[str, JointCurve]:
+    """Returns the curves of a batch by name; one alone is ""."""
+    if curves.n_joints != robot.n_joints:
+        raise ValueError(
+            f"joints must be a curve of the robot's {robot.n_joints} joints, got one of "
+            f"{curves.n_joints}"
+        )
+    if len(curves) == 1:
+        return {"": curves}
+    return {f"path {index}": curves[index] for index in range(len(curves))}
 
 
 def middle_of_limits(robot: RobotSpheres) -> Tensor:
@@ -346,7 +366,7 @@ def _frames_of(
     scene = Scene(paper, "", [], theme.accent(facts.is_free))
     still = pixels(compose(replace(page, scenes=[scene])))
     painter = Painter(whole, camera, theme, facts.scene.world.device)
-    image, joints = still, evenly_along(facts.joints, count)
+    image, joints = still, facts.evenly(count)
     for index in range(count + _HOLD):
         if index < count:
             single = path_facts(facts.scene, joints[index][None])
@@ -398,9 +418,11 @@ def _write_gif(path: Path, frames: Iterator[np.ndarray]) -> np.ndarray:
     for last in frames:
         images.append(Image.fromarray(last).quantize(255, dither=Image.Dither.NONE))
     assert last is not None
+    # Frames last whole hundredths of a second: some longer than others, so that all is in time.
+    ends = np.round(100.0 / _FRAMES_PER_SECOND * np.arange(len(images) + 1))
     images[0].save(
         path, "GIF", save_all=True, append_images=images[1:], loop=0,
-        duration=round(1000 / _FRAMES_PER_SECOND),
+        duration=[10 * int(step) for step in np.diff(ends)],
     )  # fmt: skip
     return last
 

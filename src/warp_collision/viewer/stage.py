@@ -18,7 +18,7 @@ from warp_collision.viewer import colors
 from warp_collision.viewer import triangles as shapes
 from warp_collision.viewer.camera import VIEWS, Camera, best_view, look
 from warp_collision.viewer.colors import Color, Floats, Theme, clearance_colors
-from warp_collision.viewer.path_facts import PathFacts, evenly_along
+from warp_collision.viewer.path_facts import PathFacts
 from warp_collision.viewer.ray_tracer import SAMPLES, Body, RayTracer, Room, over
 from warp_collision.viewer.triangles import LinkMeshes, Triangles
 
@@ -128,7 +128,7 @@ def stage_path(
     """
     bodies = [*scenery.bodies]
     ends = facts.joints[[0, -1]] if facts.n_segments else facts.joints
-    between = evenly_along(facts.joints, _BETWEEN + 2)[1:-1] if facts.n_segments else ends[:0]
+    between = facts.evenly(_BETWEEN + 2)[1:-1] if facts.n_segments else ends[:0]
     at_ends = robots_at(facts.scene, meshes, ends)
     opacity, attached = 0.35 if with_spheres else 0.85, facts.scene.robot.attached
     for robot in at_ends:

@@ -1,0 +1,93 @@
+"""Curves that begin and end with velocities: a motion to rest before and after the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from warp_collision.messages import escaped, short_repr
+from warp_collision.planning.motion_limits import MotionLimits
+from warp_collision.planning.rest_to_rest import braking_curve
+from warp_collision.robot import RobotSpheres
+
+_Array = NDArray[np.float64]
+_Piecewise = tuple[_Array, _Array]
+_ON_LINE = 1.0e-9  # rad or m, how far the place of rest may be from the path's first line
+
+
+def end_velocity(
+    name: str, value: Any, batch: int, robot: RobotSpheres, limits: MotionLimits
+) -> _Array:
+    """Velocities (batch, n_joints) at an end of paths, 0 for None.
+
+    Raises:
+        TypeError, ValueError: of another type or shape, not finite, or above the limit.
+    """
+    shape = batch, robot.n_joints
+    if value is None:
+        return np.zeros(shape)
+    if isinstance(value, Tensor):
+        value = value.detach().cpu().numpy()
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be numbers, got {short_repr(value)}") from None
+    if array.shape not in (shape, shape[1:]):
+        raise ValueError(f"{name} must have shape {shape} or {shape[1:]}, got {array.shape}")
+    array = np.array(np.broadcast_to(array, shape))
+    wrong = np.argwhere(~(np.abs(array) <= limits.velocity))
+    if len(wrong):
+        row, joint = wrong[0].tolist()
+        raise ValueError(
+            f"{name} must be finite and within the limit of the velocity, "
+            f"{limits.velocity[joint]:g}, got {array[row, joint]:g} for joint "
+            f"{escaped(robot.joint_names[joint])} in batch row {row}"
+        )
+    return array
+
+
+class MovingEnds:
+    """The motions from the velocity at the begin to rest, and from rest to that at the end.
+
+    Args:
+        corners: (m, n_joints) of a path.
+        rates: (2, n_joints), the velocities.
+        limits: of the joints.
+
+    Attributes:
+        corners: of the path between them: from the first place of rest to the last one. It leads
+            back to an end where the velocity there is not along the path.
+    """
+
+    def __init__(self, corners: _Array, rates: _Array, limits: MotionLimits):
+        # The end is a begin, seen backwards.
+        self._begin = braking_curve(corners[0], rates[0], limits)
+        self._end = braking_curve(corners[-1], -rates[1], limits)
+        for _, pieces in (self._begin, self._end):
+            if len(pieces):
+                rest = pieces[-1, -1]
+                corners = np.concatenate((rest[None], corners[_is_on(rest, *corners[:2]) :]))
+            corners = corners[::-1]
+        self.corners = corners
+
+    @property
+    def are_moving(self) -> bool:
+        """Whether a velocity is not 0."""
+        return len(self._begin[0]) + len(self._end[0]) > 0
+
+    def around(self, part: _Piecewise) -> _Piecewise:
+        """The whole curve, from the part between the places of rest."""
+        times, middle = part
+        spans = np.concatenate((self._begin[0], np.diff(times), self._end[0][::-1]))
+        pieces = np.concatenate((self._begin[1], middle, self._end[1][::-1, ::-1]))
+        return np.concatenate(([0.0], np.cumsum(spans))), pieces
+
+
+def _is_on(point: _Array, begin: _Array, end: _Array) -> bool:
+    """Whether a point is between two others, on their line."""
+    line = end - begin
+    share = float((point - begin) @ line / max(float(line @ line), 1.0e-300))
+    return 0.0 <= share <= 1.0 and float(np.abs(begin + share * line - point).max()) < _ON_LINE
