@@ -46,8 +46,9 @@ MOTORCYCLE = {
 # Of its left image: focal length, principal point and its shift to the right one [pixels], baseline
 # [m]; the box that is carved [m].
 _LENS, _SHIFT, _BASELINE = (994.978, 994.978, 311.193, 254.877), 31.086, 0.193001
-_BOX = ((-1.6, -1.1, 1.5), (1.9, 1.1, 5.0))
-_HALF_DISPARITY = 0.25  # [pixels] by which disparities may be off
+_BOX = ((-1.25, -0.95, 1.5), (1.45, 0.95, 4.3))
+_OFF = 0.25  # [pixels] by which disparities may be off
+_HOLE = 200  # pixels: what the other eye does not see beside silhouettes
 
 
 class Figure(NamedTuple):
@@ -254,9 +255,11 @@ def motorcycle() -> tuple[str, list[Figure]]:
     folder = downloaded("motorcycle", MOTORCYCLE, options, _unpack)
     disparity = np.load(folder / "disparity.npz")["arr_0"].astype(np.float64)
     depth = _LENS[0] * _BASELINE / (disparity + _SHIFT)
-    noise = {"disparity_noise": _HALF_DISPARITY, "baseline": _BASELINE}
+    noise = {"disparity_noise": _OFF, "baseline": _BASELINE}
     seen = wc.OccupancyMap(_BOX, VOXEL)
-    counts = seen.integrate(depth, _LENS, np.eye(4), noise=0.0, noise_per_metre=0.0, **noise)
+    counts = seen.integrate(
+        depth, _LENS, np.eye(4), noise=0.0, noise_per_metre=0.0, max_hole=_HOLE, **noise
+    )
     height, width = depth.shape
     x, y = np.meshgrid((np.arange(width) - _LENS[2]), (np.arange(height) - _LENS[3]))
     points = np.stack((x * depth / _LENS[0], y * depth / _LENS[1], depth), axis=-1)
@@ -269,7 +272,9 @@ def motorcycle() -> tuple[str, list[Figure]]:
         f"A real image, {width} x {height}, {counts.no_return / depth.size:.1%} without a return, "
         f"into {seen.shape} voxels of {100 * VOXEL:g} cm: {share:.1%} of the box is free, "
         f"{plain:.1%} by rays without proof; of {len(cells):,} points of its surface {in_free} are "
-        "in free voxels.\n"
+        f"in free voxels. Assumed: disparities are right up to {_OFF} px, and holes of up to "
+        f"{_HOLE} pixels, which the other eye does not see, hide nothing nearer than what is "
+        "around them.\n"
     )
     print(line, flush=True)
     return line, [

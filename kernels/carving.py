@@ -11,7 +11,7 @@ Nearest and farthest depths of windows come from tables: level k has at each pix
 
 import warp as wp
 
-from warp_collision.kernels.compiling import OPTIONS, compiled_once
+from warp_collision.kernels.compiling import OPTIONS, compiled_once, runs_on_cpu
 from warp_collision.kernels.mesh_record import ROUNDING, cell_around, distance_to_box
 
 wp.set_module_options(OPTIONS)
@@ -166,12 +166,11 @@ def outline_around(camera: View, at: wp.vec3, radius: float) -> Outline:
 def look_at(
     camera: View,
     windows: wp.array[wp.vec2],
-    center: wp.vec3,
+    at: wp.vec3,
     edge: float,
 ) -> Seen:
-    """What an image says of a cube in the frame of the map."""
+    """What an image says of a cube around a point in the axes of the camera."""
     seen = Seen()
-    at = camera.rotation * center + camera.place
     outline = Outline()
     if camera.steepest > 0.0:
         outline = outline_around(camera, at, HALF_DIAGONAL * edge)
@@ -209,6 +208,25 @@ def corner_of(part: int) -> wp.vec3i:
 
 
 @wp.func
+def is_blocked(camera: View, windows: wp.array[wp.vec2], at: wp.vec3, depth: float) -> bool:
+    """Whether no cube with a point in it that reaches to a depth is seen through; False if unknown.
+
+    Its pixel, and those beside that, are among those that have to see through it. Not asked of
+    scanners, and on CPUs alone: others have no registers for it.
+    """
+    found = bool(False)
+    if runs_on_cpu():
+        found = camera.steepest == 0.0
+    if found and at[2] > 0.0:
+        column = wp.floor(camera.middle[0] + camera.focal[0] * at[0] / at[2] + 0.5)
+        row = wp.floor(camera.middle[1] + camera.focal[1] * at[1] / at[2] + 0.5)
+        is_in = column >= 1.0 and column < float(camera.width - 1)
+        if is_in and row >= 1.0 and row < float(camera.height - 1):
+            found = windows[int(row) * camera.width + int(column)][1] <= depth
+    return found
+
+
+@wp.func
 def parts_through(
     camera: View,
     windows: wp.array[wp.vec2],
@@ -216,16 +234,24 @@ def parts_through(
     cell: float,
     known: int,
 ) -> int:
-    """Which eighths of a voxel an image sees through, as bits; those known are not asked."""
-    whole = look_at(camera, windows, corner + wp.vec3(0.5 * cell), cell)
+    """Which eighths of a voxel an image sees through, as bits; those known are not asked.
+
+    All eighths have the middle of the voxel, and reach as far at least.
+    """
+    at = camera.rotation * (corner + wp.vec3(0.5 * cell)) + camera.place
+    if is_blocked(camera, windows, at, at[2]):
+        return 0
+    whole = look_at(camera, windows, at, cell)
     found = wp.where(whole.is_through, ALL_PARTS, 0)
     if not whole.is_through and not whole.is_hidden and camera.is_strict == 0:
         for part in range(8):
             if (known & (1 << part)) == 0:
                 side = wp.vec3(float(part & 1), float((part >> 1) & 1), float(part >> 2))
-                center = corner + 0.25 * cell * wp.vec3(1.0) + 0.5 * cell * side
-                eighth = look_at(camera, windows, center, 0.5 * cell)
-                found |= wp.where(eighth.is_through, 1 << part, 0)
+                place = at + camera.rotation * (0.5 * cell * side - wp.vec3(0.25 * cell))
+                far = place[2] + 0.5 * cell * camera.extent[2]
+                if not is_blocked(camera, windows, place, far):
+                    eighth = look_at(camera, windows, place, 0.5 * cell)
+                    found |= wp.where(eighth.is_through, 1 << part, 0)
     return found
 
 
@@ -294,7 +320,8 @@ def carve(
     cell = voxels.cell
     size = float(BLOCK) * cell
     corner = voxels.origin + size * wp.vec3(float(x), float(y), float(z))
-    block = look_at(camera[0], windows, corner + wp.vec3(0.5 * size), size)
+    middle = camera[0].rotation * (corner + wp.vec3(0.5 * size)) + camera[0].place
+    block = look_at(camera[0], windows, middle, size)
     if block.is_hidden:
         return
     shape = voxels.shape
@@ -305,7 +332,8 @@ def carve(
     for index in range(pairs * pairs * pairs):
         first = 2 * wp.vec3i(index % pairs, index / pairs % pairs, index / (pairs * pairs))
         low = corner + cell * wp.vec3(float(first[0]), float(first[1]), float(first[2]))
-        pair = look_at(camera[0], windows, low + wp.vec3(cell), 2.0 * cell)
+        middle = camera[0].rotation * (low + wp.vec3(cell)) + camera[0].place
+        pair = look_at(camera[0], windows, middle, 2.0 * cell)
         if pair.is_hidden:
             continue
         for part in range(8):

@@ -21,8 +21,6 @@ THIN = wp.constant(3)  # of at most two beside each other before both sides: mea
 LONE = wp.constant(4)  # fewer than two neighbours are on its surface
 SUPPORT = wp.constant(2)
 NEAR_SIDE = wp.constant(2)  # pixels: of a chain of mixed ones as many are beside each other
-MAX_HOLE = 32
-HoleCells = wp.types.vector(length=MAX_HOLE, dtype=wp.int32)
 # What a neighbour on the same surface, before or behind it is, and where there is none.
 SAME, NEARER, FARTHER, NONE = wp.constant(0), wp.constant(1), wp.constant(2), wp.constant(3)
 
@@ -241,42 +239,36 @@ def is_hole(kinds: wp.array2d[wp.uint8], row: int, column: int) -> bool:
 
 
 @wp.func
-def bound_around(
-    kinds: wp.array2d[wp.uint8],
-    bounds: wp.array2d[wp.float32],
-    most: int,
-    row: int,
-    column: int,
+def root_of(roots: wp.array[wp.int32], pixel: int) -> int:
+    """The first pixel of a hole; ways to it become half as long."""
+    at = int(pixel)
+    while roots[at] != at:
+        roots[at] = roots[roots[at]]
+        at = roots[at]
+    return at
+
+
+@wp.func
+def join(roots: wp.array[wp.int32], first: int, second: int):
+    """Makes two holes one."""
+    a = root_of(roots, first)
+    b = root_of(roots, second)
+    roots[wp.max(a, b)] = wp.min(a, b)
+
+
+@wp.func
+def nearest_around(
+    kinds: wp.array2d[wp.uint8], bounds: wp.array2d[wp.float32], row: int, column: int
 ) -> float:
-    """Least bound of the pixels around a hole; 0 where it is larger, or ends with the image."""
-    height = kinds.shape[0]
-    width = kinds.shape[1]
-    cells = HoleCells()
-    cells[0] = row * width + column
-    count = int(1)
-    next = int(0)
+    """Least bound of the pixels beside one that says nothing; 0 at the edge of the image."""
     near = float(1.0e9)
-    while next < count and near > 0.0:
-        y = cells[next] / width
-        x = cells[next] % width
-        next += 1
-        if y == 0 or x == 0 or y == height - 1 or x == width - 1:
+    for side in range(9):
+        i = row + side / 3 - 1
+        j = column + side % 3 - 1
+        if i < 0 or j < 0 or i >= kinds.shape[0] or j >= kinds.shape[1]:
             near = 0.0
-        for side in range(9):
-            i = y + side / 3 - 1
-            j = x + side % 3 - 1
-            if near > 0.0:
-                if not is_hole(kinds, i, j):
-                    near = wp.min(near, bounds[i, j])
-                else:
-                    is_new = bool(True)
-                    for known in range(count):
-                        is_new = is_new and cells[known] != i * width + j
-                    if is_new and count == most:
-                        near = 0.0
-                    elif is_new:
-                        cells[count] = i * width + j
-                        count += 1
+        elif not is_hole(kinds, i, j):
+            near = wp.min(near, bounds[i, j])
     return near
 
 
@@ -285,12 +277,37 @@ def fill_holes(
     # operands
     kinds: wp.array2d[wp.uint8],  # see `sort_pixels`
     rules: wp.array[PixelRules],  # (1,)
+    # scratch
+    roots: wp.array[wp.int32],  # (pixels,) of holes: the first pixel of each, by links
+    sizes: wp.array[wp.int32],  # (pixels,) of holes, at their first pixels
+    around: wp.array[wp.float32],  # (pixels,) least bounds around them [m], there too
     # outputs
     bounds: wp.array2d[wp.float32],  # only those of holes are written
 ):
-    """One thread per pixel; what small holes do not say, the pixels around them do."""
-    row, column = wp.tid()
-    if is_hole(kinds, row, column) and rules[0].max_hole > 0:
-        near = bound_around(kinds, bounds, rules[0].max_hole, row, column)
-        if near > 0.0:
-            bounds[row, column] = near
+    """One thread, on the host; what small holes do not say, the pixels around them do."""
+    height = kinds.shape[0]
+    width = kinds.shape[1]
+    for row in range(height):
+        for column in range(width):
+            if is_hole(kinds, row, column):
+                pixel = row * width + column
+                roots[pixel] = pixel
+                sizes[pixel] = 0
+                around[pixel] = 1.0e9
+                for side in range(4):  # those above, and the one before
+                    i = row - wp.where(side < 3, 1, 0)
+                    j = column - wp.where(side < 3, 1 - side, 1)
+                    if i >= 0 and j >= 0 and j < width and is_hole(kinds, i, j):
+                        join(roots, pixel, i * width + j)
+    for row in range(height):
+        for column in range(width):
+            if is_hole(kinds, row, column):
+                root = root_of(roots, row * width + column)
+                sizes[root] += 1
+                around[root] = wp.min(around[root], nearest_around(kinds, bounds, row, column))
+    for row in range(height):
+        for column in range(width):
+            if is_hole(kinds, row, column):
+                root = root_of(roots, row * width + column)
+                if sizes[root] <= rules[0].max_hole and around[root] > 0.0:
+                    bounds[row, column] = around[root]

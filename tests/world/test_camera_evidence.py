@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import ndimage
 
 from camera_images import (
     SETTINGS,
@@ -20,8 +21,10 @@ from camera_images import (
 )
 from cases import mostly_slow
 from depth_scenes import Box, look, rays
-from warp_collision import OccupancyMap, PointCloud
+from warp_collision import Camera, DepthOptions, OccupancyMap, PointCloud
 from warp_collision.examples import load_panda
+from warp_collision.kernels.depth_pixels import LONE, NO_RETURN
+from warp_collision.obstacles.depth_image import DepthImage
 
 WALL = (0, 0, 0, 0.5, -0.5, 0.5, -0.5)  # looks along x
 LENS = (75.0, 75.0, 39.5, 29.5)
@@ -119,6 +122,34 @@ def test_a_hole_hides_what_is_behind_its_nearest_neighbour() -> None:
         assert hidden[name][15:].any(axis=(1, 2)).all()
     assert not (hidden["bar"] & ~hidden["with a hole"]).any()
     assert hidden["with a hole"].sum() > hidden["bar"].sum()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_holes_of_any_shape(seed: int) -> None:
+    """Against their labels of SciPy: what is around a small one bounds it, a large one hides."""
+    rng = np.random.default_rng(seed)
+    depth = 1.0 + 0.002 * rng.random((50, 70))
+    noise = ndimage.gaussian_filter(rng.random(depth.shape), 1.0 + 0.5 * seed)
+    depth[noise > np.quantile(noise, 0.75)] = np.nan
+    most = (5, 30, 200)[seed]
+    exact = DepthOptions(noise=0.0, noise_per_metre=0.0, max_hole=most)
+    image = DepthImage(depth, Camera(LENS, np.eye(4)), exact)
+    before = image._bounds.clone().numpy()
+    found = image.bounds().numpy()
+    kinds = image._kinds
+    holes, count = ndimage.label((kinds == int(NO_RETURN)) | (kinds == int(LONE)), np.ones((3, 3)))
+    filled = 0
+    for hole in range(1, count + 1):
+        inside = holes == hole
+        beside = ndimage.binary_dilation(inside, np.ones((3, 3))) & ~inside
+        at_edge = inside[[0, -1]].any() or inside[:, [0, -1]].any()
+        near = found[beside].min()
+        if inside.sum() <= most and not at_edge and near > 0.0:
+            np.testing.assert_array_equal(found[inside], near)
+            filled += 1
+        else:
+            np.testing.assert_array_equal(found[inside], before[inside])
+    assert 2 < filled < count
 
 
 def test_outliers_are_holes() -> None:
@@ -262,7 +293,7 @@ def test_noise_that_grows_with_depth(options: Any, terms: Any) -> None:
         ),
         ({"disparity_noise": 0.1}, ValueError, "disparity_noise must be given with a baseline"),
         ({"baseline": 0.1}, ValueError, "disparity_noise must be given with a baseline"),
-        ({"max_hole": 33}, ValueError, "max_hole must be from 0 to 32 pixels, got 33"),
+        ({"max_hole": 10_001}, ValueError, "max_hole must be from 0 to 10000 pixels, got 10001"),
         ({"max_hole": 1.5}, TypeError, "max_hole must be an int"),
     ],
 )

@@ -60,7 +60,9 @@ def complete(depth: np.ndarray, kinds: np.ndarray, bounds: Tensor, rules: Tensor
     """The bounds with those of mixed pixels and holes."""
     of = torch.from_numpy(kinds)
     launch.launch(bound_mixed, depth.shape, _float32(depth), of, rules, bounds, device=CPU)
-    launch.launch(fill_holes, depth.shape, of, rules, bounds, device=CPU)
+    scratch = [torch.empty(depth.size, dtype=kind) for kind in (torch.int32, torch.int32)]
+    around = torch.empty(depth.size)
+    launch.launch(fill_holes, (1,), of, rules, *scratch, around, bounds, device=CPU)
     return bounds
 
 

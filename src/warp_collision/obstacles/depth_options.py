@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from warp_collision.kernels.depth_pixels import MAX_HOLE
 from warp_collision.validate import require_int, require_number
+
+MAX_HOLE = 10_000  # pixels: larger ones are no dead pixels
 
 
 @dataclass
@@ -61,7 +62,8 @@ class DepthOptions:
             surface, are flying, and left out.
         max_hole: what is assumed by `OccupancyMap` of pixels that say nothing: a hole of at most so
             many pixels, of which none is at the edge of the image, hides nothing that is nearer
-            than all pixels around it. 0 to 32.
+            than all pixels around it. 0 to 10,000: those beside silhouettes that two eyes of a
+            stereo camera do not both see have some hundreds.
         robot: a `RobotSpheres`, whose own points are left out,
         joints: at these joint values (n_joints,),
         robot_margin: and what may be nearer to its spheres than this, with the noise [m].
