@@ -7,6 +7,7 @@ the nearest point within the same reach.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from functools import partial
 from importlib.util import find_spec
@@ -23,11 +24,12 @@ import warp_collision as wc
 from benchmarks import baseline, harness
 from benchmarks.harness import CPU, Call, Workload, require
 from benchmarks.scenes import panda
-from warp_collision.examples import load_problem, world_of
+from warp_collision.examples import load_panda, load_problem, world_of
 
 RADIUS = 0.005  # [m] of points
 REACH = 0.1  # [m] of costs
 POINTS = (1_000, 100_000, 1_000_000)
+_LENS, _BESIDE = (520.0, 520.0, 319.5, 239.5), (0.2, -1.5, 0.5, 0.7071068, -0.7071068, 0.0, 0.0)
 
 
 @wp.kernel(enable_backward=False)
@@ -148,6 +150,48 @@ def image() -> dict[str, Call]:
     return {"library": Call(run)}
 
 
+def frame_to_proof() -> dict[str, Call]:
+    """Depth in, map and cloud of the world updated, 30 waypoints of a path proven or refused."""
+    robot, frames = load_panda(), [noisy(seed) for seed in range(4)]
+    joints = torch.tensor([0.0, -0.8, 0.0, -2.2, 0.0, 1.5, 0.8])
+    goal = joints + torch.tensor([0.3, 0.1, 0.0, 0.0, 0.0, 0.0, 0.0])
+    way = torch.lerp(joints, goal, torch.linspace(0.0, 1.0, 30)[:, None])[None]
+    camera = wc.Camera(_LENS, _BESIDE, size=(480, 640))
+    seen, world = wc.OccupancyMap(((-0.9, -0.9, -0.1), (0.9, 0.9, 1.3)), 0.02), wc.MeshWorld()
+    times: list[float] = []
+
+    def parts(depth: np.ndarray) -> dict[str, Any]:
+        seen.integrate(depth, camera, max_depth=3.0)
+        grid = seen.to_voxel_grid()
+        cloud = wc.PointCloud.from_depth(depth, camera, stride=4, max_depth=3.0)
+        return {"seen": grid.seen, "never seen": grid.unseen, "camera": cloud}
+
+    for name, part in parts(frames[0]).items():
+        world.add(name, part)
+    following = cycle(frames)
+
+    def run() -> None:
+        begin = time.perf_counter()
+        for name, part in parts(next(following)).items():
+            world.update(name, part)
+        wc.joint_path_in_collision(way, robot, world).any().item()
+        times.append(time.perf_counter() - begin)
+
+    for _ in range(200):
+        run()
+    p50, p99 = 1e3 * np.quantile(times[20:], (0.5, 0.99))
+    return {"library": Call(run, note=f"on the clock p50 {p50:.0f} ms, p99 {p99:.0f} ms")}
+
+
+def noisy(seed: int) -> np.ndarray:
+    """A wall with a box before it, 1 mm of noise, and 0.5 % of the pixels without a return."""
+    rng, depth = np.random.default_rng(seed), np.full((480, 640), 1.9, np.float32)
+    depth[200:300, 250 + 10 * seed : 350 + 10 * seed] = 1.2
+    depth += rng.uniform(-0.001, 0.001, depth.shape).astype(np.float32)
+    depth[rng.random(depth.shape) < 0.005] = 0.0
+    return depth
+
+
 def workloads(options: Any) -> Iterator[Workload]:
     """Clouds of all sizes, then frames and images."""
     paths = panda(max(1, round(64 * options.scale)))
@@ -161,6 +205,7 @@ def workloads(options: Any) -> Iterator[Workload]:
             yield Workload(f"{name}, {what}", "update", partial(update, count, in_place))
     yield Workload("10,000 points and 1,920 spheres", "frame", partial(frame, spheres))
     yield Workload("640 x 480 pixels", "image", image)
+    yield Workload("frame of 640 x 480 to a proof of 30 waypoints", "frame", frame_to_proof)
 
 
 add_options = harness.timing_options
