@@ -150,7 +150,7 @@ def image() -> dict[str, Call]:
     return {"library": Call(run)}
 
 
-def frame_to_proof() -> dict[str, Call]:
+def frame_to_proof(count: int) -> dict[str, Call]:
     """Depth in, map and cloud of the world updated, 30 waypoints of a path proven or refused."""
     robot, frames = load_panda(), [noisy(seed) for seed in range(4)]
     joints = torch.tensor([0.0, -0.8, 0.0, -2.2, 0.0, 1.5, 0.8])
@@ -177,9 +177,9 @@ def frame_to_proof() -> dict[str, Call]:
         wc.joint_path_in_collision(way, robot, world).any().item()
         times.append(time.perf_counter() - begin)
 
-    for _ in range(200):
+    for _ in range(count):
         run()
-    p50, p99 = 1e3 * np.quantile(times[20:], (0.5, 0.99))
+    p50, p99 = 1e3 * np.quantile(times[count // 10 :], (0.5, 0.99))
     return {"library": Call(run, note=f"on the clock p50 {p50:.0f} ms, p99 {p99:.0f} ms")}
 
 
@@ -205,7 +205,8 @@ def workloads(options: Any) -> Iterator[Workload]:
             yield Workload(f"{name}, {what}", "update", partial(update, count, in_place))
     yield Workload("10,000 points and 1,920 spheres", "frame", partial(frame, spheres))
     yield Workload("640 x 480 pixels", "image", image)
-    yield Workload("frame of 640 x 480 to a proof of 30 waypoints", "frame", frame_to_proof)
+    proof = partial(frame_to_proof, max(10, round(200 * options.scale)))
+    yield Workload("frame of 640 x 480 to a proof of 30 waypoints", "frame", proof)
 
 
 add_options = harness.timing_options
