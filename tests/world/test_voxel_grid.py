@@ -316,3 +316,33 @@ class TestBadInput:
     def test_is_named(self, arguments: Any, error: type[Exception], message: str) -> None:
         with pytest.raises(error, match=message):
             VoxelGrid(*arguments)
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_an_update_by_equal_voxels_computes_nothing(
+    changed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies of the same grid are recognized; one voxel or another outside is another grid."""
+    occupied = np.random.default_rng(3).random((9, 7, 5)) < 0.3
+    unknown = np.random.default_rng(4).random((9, 7, 5)) < 0.3
+    world = MeshWorld(device="cpu")
+    world.add("map", VoxelGrid(occupied, 0.1, unknown_mask=unknown))
+    uploads: list[VoxelGrid] = []
+    upload = VoxelGrid.upload
+    monkeypatch.setattr(
+        VoxelGrid, "upload", lambda grid, device: (uploads.append(grid), upload(grid, device))[1]
+    )
+    world.update("map", VoxelGrid(occupied.copy(), 0.1, unknown_mask=unknown.copy()))
+    assert uploads == []
+    grids = []
+    if changed:
+        other = occupied | unknown
+        other[4, 3, 2] ^= True
+        grids = [VoxelGrid(other, 0.1), VoxelGrid(other, 0.1, outside="occupied")]
+    for grid in grids:
+        world.update("map", grid)
+    assert uploads == grids
+    point = torch.tensor([[0.45, 0.35, 0.25]])
+    fresh = MeshWorld(device="cpu")
+    fresh.add("map", grids[-1] if grids else VoxelGrid(occupied, 0.1, unknown_mask=unknown))
+    assert signed_distance(point, world).distance == signed_distance(point, fresh).distance

@@ -92,6 +92,10 @@ class Sensed(ABC):
             )
         return given
 
+    def is_equal(self, other: Sensed) -> bool:
+        """Whether it is known to be the same again, so that nothing has to be computed anew."""
+        return False
+
     @abstractmethod
     def upload(self, device: torch.device) -> Uploaded:
         """Puts on a device what kernels walk over."""

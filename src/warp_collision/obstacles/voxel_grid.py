@@ -235,6 +235,16 @@ class VoxelGrid(Sensed):
             mask[place] = False if unknown is None else unknown
         return VoxelGrid(occupied, self.voxel_size, self.origin, mask, self.unknown, self.outside)
 
+    def is_equal(self, other: Sensed) -> bool:
+        """Whether all voxels are the same, as those of maps mostly are from frame to frame."""
+        if not isinstance(other, VoxelGrid):
+            return False
+        pairs = [(getattr(self, name), getattr(other, name)) for name in self.arguments]
+        return all(
+            (a is None) == (b is None) and np.array_equal(a, b)
+            for a, b in pairs  # pyright: ignore
+        )
+
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.occupied.shape))
         parts = [f"{shape} voxels of {self.voxel_size:.3g} m", f"{self.n_occupied} occupied"]

@@ -295,6 +295,8 @@ class MeshWorld(WorldReader):
                 slot.obstacle.capture_update(slot.name, seen)
                 return self._acceleration.refit()
             sensed = slot.obstacle.sensed.successor(slot.name, seen, at)
+            if sensed.is_equal(slot.obstacle.sensed):
+                return
             edit = Edit()
             self._acceleration.drop_tree(edit)
             if self._slots.are_sharing(slot.obstacle):
