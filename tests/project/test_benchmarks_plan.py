@@ -18,7 +18,7 @@ from benchmarks import functions, plan_report, problems
 from benchmarks.__main__ import main
 from benchmarks.harness import RESULTS, WrongResultError
 from benchmarks.plan import judged
-from benchmarks.planners import PLANNERS, Planned
+from benchmarks.planners import MARGIN, PLANNERS, Planned
 from benchmarks.problems import list_problems, load_robot, read_problem
 
 from panda_problem import write_problem
@@ -363,3 +363,20 @@ def test_reports(tmp_path: Path) -> None:
     assert plan_report.replaced(results, "panda", rows[100:], alone) == results
     plan_report.write(results, tmp_path / "plan.json")
     assert plan_report.read(tmp_path / "plan.json") == results
+
+
+def test_results_of_problems_with_near_ends() -> None:
+    """Ends that are free, but nearer than the margin, are planned from and to."""
+    rows = {
+        (robot, row["type"], row["index"]): row
+        for robot, run in plan_report.read(RESULTS / "plan.json").items()
+        for row in run["rows"]
+        if row["planner"] == "optimize_paths"
+    }
+    near = [rows[robot, *which] for robot, some in problems.NEAR_ENDS.items() for which in some]
+    assert len(near) == 13
+    assert all(row["possible"] and not row["refused"] for row in near)
+    solved = [row for row in near if row["solved"]]
+    assert len(solved) == 11
+    assert all(0.0 < row["clearance"] < MARGIN for row in solved)
+    assert all("no path proven free" in row["reason"] for row in near if not row["solved"])

@@ -207,12 +207,12 @@ def _inside_corners(cell: Array, triangles: Array) -> Array:
 
 def _solid_hull(triangles: Array, corners: Array) -> _Hull:
     """The convex hull of triangles (n, 3, 3) and of corners (m, 3) of a cell."""
-    return _hull(np.concatenate([triangles.reshape(-1, 3), corners]))
+    points, _ = distinct(np.concatenate([triangles.reshape(-1, 3), corners])[:, None])
+    return _hull(points)
 
 
 def _hull(points: Array) -> _Hull:
     """The convex hull of points, all of them where it is flat."""
-    points, _ = distinct(points[:, None])
     if len(points) > 4:
         try:
             hull = ConvexHull(points)
