@@ -18,6 +18,8 @@ MARGIN = 5e-4
 # Longest motion of RRT-Connect [rad]. With OMPL's own value, a fifth of the extent of the joint
 # space, it needs more time, fails more often in narrow places, and its paths are longer.
 RANGE = 0.5
+# Rounds of trees; one problem of the Baxter takes 4,910.
+MAX_ITERATIONS = 10_000
 
 
 class Planned(NamedTuple):
@@ -48,6 +50,7 @@ def optimize(
     world = MeshWorld.from_file(problem.scene, device="cpu")
     ends = [torch.tensor(end[None], dtype=torch.float32) for end in (problem.start, problem.goal)]
     options: Any = {"generator": torch.Generator().manual_seed(0), "max_seconds": limit}
+    options["max_iterations"] = MAX_ITERATIONS
     begin = time.process_time()
     try:
         found = optimize_paths(*ends, robot, world, margin=MARGIN, until=until, **options)
