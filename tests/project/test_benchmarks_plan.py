@@ -366,7 +366,10 @@ def test_reports(tmp_path: Path) -> None:
 
 
 def test_results_of_problems_with_near_ends() -> None:
-    """Ends that are free, but nearer than the margin, are planned from and to."""
+    """Ends that are free, but nearer than the margin, are planned from and to.
+
+    Two need more rounds of trees than the results of all problems are of.
+    """
     rows = {
         (robot, row["type"], row["index"]): row
         for robot, run in plan_report.read(RESULTS / "plan.json").items()
