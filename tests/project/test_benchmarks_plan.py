@@ -368,7 +368,7 @@ def test_reports(tmp_path: Path) -> None:
 def test_results_of_problems_with_near_ends() -> None:
     """Ends that are free, but nearer than the margin, are planned from and to.
 
-    Two need more rounds of trees than the results of all problems are of.
+    Two were without a path by the planner of these results, as some others.
     """
     rows = {
         (robot, row["type"], row["index"]): row
