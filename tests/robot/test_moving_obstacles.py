@@ -22,6 +22,7 @@ from warp_collision.kernels import moving_sweep
 from warp_collision.poses import HALF_TURN, invert_pose, product, rows_between, to_rows
 from warp_collision.robot import RobotSpheres
 from warp_collision.robot.checks import moving_obstacles, path_operators
+from warp_collision.robot.checks.path_operands import PathOperands
 
 SIZES = ((0.3, 0.2, 0.4), (0.5, 0.4, 0.0005))
 
@@ -139,9 +140,10 @@ def test_movers_that_stay_far_are_not_looked_at(panda, monkeypatch):
     looked_at = []
 
     def counted(run):
-        def call(operands, *parameters, **named):
+        def call(*args, **named):
+            (operands,) = (each for each in args if isinstance(each, PathOperands))
             looked_at.append(len(operands.joints) * (operands.joints.shape[1] - 1))
-            return run(operands, *parameters, **named)
+            return run(*args, **named)
 
         return call
 
