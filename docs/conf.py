@@ -38,7 +38,17 @@ autosummary_imported_members = True
 autosummary_context = {"top": frozenset(warp_collision.__all__)}
 toc_object_entries_show_parents = "hide"
 
-MODULES = ("robot", "planning", "io", "sampling", "warp_primitives", "poses", "examples")
+MODULES = (
+    "robot",
+    "planning",
+    "labeling",
+    "viewer",
+    "io",
+    "sampling",
+    "warp_primitives",
+    "poses",
+    "examples",
+)
 
 
 def _documented() -> dict[str, str]:
@@ -48,6 +58,12 @@ def _documented() -> dict[str, str]:
         names = getattr(importlib.import_module(module), "__all__", ())
         paths.update({name: f"{module}.{name}" for name in names})
     return paths | {name: f"warp_collision.{name}" for name in warp_collision.__all__}
+
+
+def _file_names() -> dict[str, str]:
+    """Files of classes whose names differ from a function by case alone: some disks ignore case."""
+    names = {name.lower() for name in PATHS if name[0].islower()}
+    return {path: f"{path}_class" for name, path in PATHS.items() if name != name.lower() in names}
 
 
 def _link_names(app: Any, env: Any, node: Any, content: Any) -> Any:
@@ -80,6 +96,7 @@ def _plain_defaults(app: Any, what: str, name: str, *rest: Any) -> tuple[str, st
 
 
 PATHS = _documented()
+autosummary_filename_map = _file_names()
 PACKAGES = {"warp_collision", *MODULES}
 
 

@@ -131,8 +131,8 @@ def swept_sphere_cost(
 ) -> Tensor:
     """Collision cost of spheres that move in straight lines between waypoints.
 
-    A waypoint owns the half segment before it and the half segment after it; its cost is that of
-    `sphere_cost` with the smallest signed distance along them in place of that at the center. The
+    A waypoint owns the half segment before it and the half segment after it. Its cost is that of
+    `sphere_cost`, with the smallest signed distance along them in place of that at the center. The
     minimum is certified: nowhere on the path is the distance lower by more than the tolerance,
     however thin the obstacle. At rest this is exactly `sphere_cost`, and it is never lower. A
     disabled neighbour ends the path. The gradient includes that by the neighbouring waypoints.

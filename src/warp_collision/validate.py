@@ -40,9 +40,14 @@ _was_enabled = _checking.get()
 def checking(on: bool = True) -> Iterator[None]:
     """Validates the values of all inputs, not only their shapes, in a `with` block.
 
-    In this mode every call also rejects non-finite spheres and points, poses that are not finite
-    or have a zero quaternion, env indices out of range, negative activation distances given as
-    tensors, and mesh ids that belong to no living `wp.Mesh`. Each check waits for the device. The
+    In this mode every call also rejects
+
+    - spheres, points and poses that are not finite, and quaternions of length 0;
+    - env indices that are out of range;
+    - negative activation distances that are given as tensors;
+    - mesh ids that belong to no living `wp.Mesh`.
+
+    Each check waits for the device. The
     environment variable ``WARP_COLLISION_CHECK=1`` turns the mode on for a whole process.
 
     Args:

@@ -40,9 +40,9 @@ see `world.external_meshes`. In filled and enabled slots an id that is neither 0
 crashes the process; the mode `warp_collision.checking` raises before.
 
 A buffer that is overwritten between forward and backward raises in backward. A call with spheres
-that require no gradient, or under `torch.no_grad`, as in a line search, leaves `out_grad` alone, so
-that backward of the call before is right; the cost of that call is overwritten, and using it raises
-from then on. Second derivatives,
+that require no gradient, or under `torch.no_grad`, as in a line search, leaves `out_grad` alone. So
+backward of the call before is right. The cost of that call is overwritten, and using it raises from
+then on. Second derivatives,
 `torch.func` transforms and `torch.jit.trace` raise: a buffer of the caller has no batched or
 differentiable form.
 """

@@ -283,6 +283,23 @@ def test_the_parameters_of_the_planner() -> None:
             assert eval(value) == parameters[name].default, name
 
 
+def test_each_claim_names_its_test() -> None:
+    """A line of the guarantees is a claim, a figure, and a test file that is there."""
+    text = PAGES["docs/guarantees.md"].partition("\n## Limits")[0]
+    tables = re.findall(
+        r"^\| claim \| measured \| test \|\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE
+    )
+    rows = [row for table in tables for row in table.splitlines()]
+    assert len(rows) > 20
+    for row in rows:
+        claim, measured, tests = (cell.strip() for cell in row.split("|")[1:-1])
+        assert claim
+        assert measured
+        files = _code(tests)
+        assert files, row
+        assert not [file for file in files if not (ROOT / "tests" / file).exists()], row
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_of_a_page(page: str) -> None:
     """Files and pictures that it points at are there, also where it is read without Sphinx."""

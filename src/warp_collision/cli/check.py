@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 SUMMARY = "check spheres in a file against the meshes in a file"
 DESCRIPTION = """\
-Prints for every path whether it is free, its certified clearance, which two
-bodies come nearest to each other, and where, worst first. A clearance is the
-distance from a sphere's surface to the nearest obstacle, negative by the depth
-of a contact. Of a single path it prints every waypoint, with its cost.
+Prints a row for every path, worst first: whether it is free, its certified
+clearance, which two bodies come nearest to each other, and where. A clearance is
+the distance from a sphere's surface to the nearest obstacle. In contact it is
+negative, by the depth. For a single path it prints every waypoint, with its cost.
 
-With --robot, PATHS are joint values: what touches what at the waypoints, and
-between them the motion on the arcs that the joints make, where free is a proof:
-one of the robot's spheres, which may leave out parts of it; the report says so.
-What touches at all joint values, as a base in a floor, is a collision that is
-told once: paths are checked without it.
+With --robot, PATHS are joint values. The report lists contacts at the waypoints,
+and checks the motion between them on the arcs that the joints make. Free is a
+proof about the robot's spheres. If these leave out parts of the robot, the report
+says so. A contact at all joint values, such as a base in a floor, is a collision.
+It is listed once, and paths are checked without it.
 """
 
 EPILOG = """\
@@ -92,8 +92,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--unknown",
         choices=("occupied", "free", "report"),
-        help="what voxels count as that no camera saw; with report they are obstacles of their "
-        "own: what is hit and what is not known are told apart (default: as the file says)",
+        help="what unobserved voxels count as; with report they are obstacles of their own, so "
+        "that the table says which of both is hit (default: as the file says)",
     )
     common.add_world_options(parser)
     _add_many(parser.add_argument_group("many paths"))

@@ -21,8 +21,8 @@ _SAMPLES = 100  # random configurations, where no path was found
 
 SUMMARY = "plan a robot's path among the obstacles in a file, certified free"
 DESCRIPTION = """\
-Plans a joint path for a robot from a start to a goal, proves the robot's
-spheres free of obstacles and of each other on all of the motion, and writes it.
+Plans a joint path for a robot from a start to a goal, and writes it. All of the
+motion is proven: the robot's spheres stay free of obstacles and of each other.
 With --timed it becomes a curve in time, within limits of the motors, and the
 curve is proven.
 """

@@ -204,8 +204,9 @@ def _read_pcd(file: IO[bytes]) -> np.ndarray:
 def unpacked_lzf(packed: bytes, size: int) -> bytes:
     """What LZF, as PCD files have it, was packed from; of exactly that size.
 
-    A byte below 32 says how many more than it follow as they are; others have the length of what is
-    repeated in their upper bits, and in the lower ones with the next byte how far back.
+    A byte below 32 is followed by one byte more than its value, as they are. Any other byte repeats
+    earlier bytes. Its upper bits have their number. Its lower bits and the next byte say how far
+    back they are.
     """
     content = bytearray()
     at = 0

@@ -31,9 +31,9 @@ class UrdfShape(NamedTuple):
 
     Attributes:
         kind: "box", "sphere", "cylinder", "capsule" or "mesh".
-        sizes: what the kind is given by, all above 0 [m]: full edges x, y, z of a box; radius of a
-            sphere; radius and length along z of a cylinder, and of a capsule without its caps,
-            where it may be 0; of a mesh three factors, negative where it is mirrored.
+        sizes: full edges x, y, z of a box. The radius of a sphere. Radius and length along z of a
+            cylinder, and of a capsule without its caps, where the length may be 0. Three factors of
+            a mesh, negative where it is mirrored. All others are above 0 [m].
         path: the file of a mesh, which exists; else None.
         link_from_shape: (4, 4), rigid [m].
     """
@@ -131,9 +131,9 @@ def find_mesh(
     Args:
         name: a path, absolute or relative to the URDF file, or a URI: ``file://``, or
             ``package://NAME/PATH``, where ``package:///NAME/PATH`` is the same. The package is the
-            folder NAME in one of `package_dirs`, one of these themselves if that is its name, NAME
-            in their folder "share"; a folder NAME that the URDF file is in, or beside one of them;
-            NAME in a folder of ROS_PACKAGE_PATH, or in "share" of one of AMENT_PREFIX_PATH.
+            first folder NAME of these. One of `package_dirs` itself, or a folder in it or in its
+            folder "share". A folder that the URDF file is in, or beside one of them. A folder in
+            ROS_PACKAGE_PATH, or in "share" of AMENT_PREFIX_PATH.
         where: what it belongs to, with which errors begin.
         folder: of the URDF file.
         package_dirs: where packages are looked for first, in this order.

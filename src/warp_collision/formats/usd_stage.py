@@ -93,9 +93,9 @@ def read_stage(path: Path, package_dirs: Sequence[Path] = ()) -> UsdStage:
         package_dirs: folders in which, or below which, they may lie as well.
 
     Raises:
-        ValueError: a layer that cannot be opened, lies elsewhere or is no regular file, more than
-            10,000 layers, or more than 1 GiB in all; too many prims or instances, or a wrong prim,
-            whose name it begins with.
+        ValueError: a layer that cannot be opened, lies elsewhere or is no regular file. More than
+            10,000 layers, or more than 1 GiB in all. Too many prims or instances. A wrong prim: the
+            error begins with its name.
     """
     folders = [os.path.abspath(folder) for folder in (path.parent, *package_dirs)]
     return run_limited(

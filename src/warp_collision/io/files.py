@@ -48,10 +48,10 @@ def load_world_file(
 ) -> dict[str, Obstacle]:
     """Reads the obstacles of a world file, ready for `MeshWorld.load`.
 
-    The ending of the name tells the kind of file. All lengths become metres. Boxes, spheres,
-    capsules and cylinders become exact shapes; where a transform makes something else of them, as
-    an ellipsoid, and for cones and tapered capsules, a mesh that contains the exact body. Prisms
-    become meshes that are the exact body.
+    The ending of the name decides the kind of file. All lengths become metres. Boxes, spheres,
+    capsules and cylinders become exact shapes. A mesh that contains the exact body replaces cones,
+    tapered capsules, and what a transform makes of a shape, such as an ellipsoid. Prisms become
+    meshes that are the exact body.
 
     **YAML in cuRobo's layout** (.yaml, .yml), names unique in the whole file::
 
@@ -67,18 +67,18 @@ def load_world_file(
     length but 0. `file_path` is relative to the YAML file; a file of several parts becomes one
     mesh; `vertices` and `faces` may stand in its place. `scale` (optional) is one positive number
     or three; `sign` (optional) is that of `MeshWorld.add`, as "sheet" for a surface without an
-    inside. A cuboid is centered on its pose, and so is a cylinder, whose axis is z; base and tip
-    of a capsule are points in the frame of its pose. A sphere takes `position` or `pose`. A
-    half space, which cuRobo does not have, is all below a plane; its `pose` and `offset` may be
-    left out. Any obstacle may have `padding` [m] and `enabled`. Colours, textures and materials are
+    inside. A cuboid is centered on its pose, and so is a cylinder, whose axis is z. Base and tip of
+    a capsule are points in the frame of its pose. A sphere takes `position` or `pose`. A half
+    space, which cuRobo does not have, is all below a plane; its `pose` and `offset` may be left
+    out. Any obstacle may have `padding` [m] and `enabled`. Colours, textures and materials are
     ignored.
 
     `voxel: {map: {dims: [2, 2, 1], voxel_size: 0.02, pose: [...], feature_tensor: [...]}}`, a grid
     of distances of cuRobo, is an `EsdfGrid`; `file_path`, an .npz file of one array, may have the
-    values. Their number tells of which version they are: up to 0.7 a side of `dims` has
-    1 + floor(side / voxel_size) voxels, and values are positive inside; from 0.8 on it has
-    round(side / voxel_size), and they are negative inside. `inside: positive` or `negative` says
-    which where the number does not. `error` [m] is that of `VoxelGrid.from_esdf`; without it half
+    values. The version of cuRobo follows from their number. Up to 0.7 a side of `dims` has
+    1 + floor(side / voxel_size) voxels, and values are positive inside. From 0.8 on it has
+    round(side / voxel_size), and values are negative inside. `inside: positive` or `negative`
+    decides where the number does not. `error` [m] is that of `VoxelGrid.from_esdf`; without it half
     the diagonal of a voxel is taken, as of distances between centers. It grows by as much as
     cuRobo's own list of centers is off from where its kernels look.
 
@@ -100,14 +100,14 @@ def load_world_file(
     the file or below, or in `package_dirs`.
 
     **A mesh or scene that trimesh reads** (.glb, .gltf, .obj, .stl, .ply, .off, .dae, ...). Every
-    node of the scene graph that has a mesh becomes an obstacle under the node's name, so that
-    instances of one geometry have names of their own; a file of a single mesh gives one obstacle
-    named as the file without its ending, unless it is glTF and names its node. The rigid part of a
-    node's transform becomes the pose; scale, shear and mirroring are baked into the vertices. glTF
-    is in metres with y up, by its definition, and is turned to z up; pass ``up="z"`` for a file
-    whose writer did not turn it, as trimesh's export. Others have no definition: they are read with
-    z up, in the unit that the file declares or in metres; a `UnitsWarning` names a mesh that is
-    longer than 100 m, as in millimetres. What `MeshWorld.save` wrote is read as it was.
+    node of the scene graph that has a mesh becomes an obstacle under the node's name. So instances
+    of one geometry have names of their own. A file of a single mesh gives one obstacle, named as
+    the file without its ending. A glTF file that names its node keeps that name. The rigid part of
+    a node's transform becomes the pose. Scale, shear and mirroring are baked into the vertices.
+    By its definition, glTF is in metres with y up, and is turned to z up. Pass ``up="z"`` for a
+    file whose writer did not turn it, such as trimesh. Other formats have no definition. They are
+    read with z up, in the unit that the file declares or in metres. A `UnitsWarning` names a mesh
+    longer than 100 m, which may be in millimetres. What `MeshWorld.save` wrote is read as it was.
 
     **Limits.** What a world cannot hold (MoveIt's planes, voxels without values, octomaps, curves,
     deformable bodies, links without a collision shape) is named in a `LeftOutWarning`. Whatever
@@ -115,12 +115,13 @@ def load_world_file(
     faces, a part that is no triangle mesh, sparse or compressed glTF accessors, a skinned mesh, an
     archive.
     Files that a mesh file refers to lie in its folder or below. A file has at most 50 million
-    faces, all instances counted, 100,000 obstacles, and coordinates below 1e9; YAML at most 8 MiB,
-    500,000 values with aliases and merges expanded, and 32 levels; USD 1 GiB and 10,000 layers with
-    all that is referred to. MJCF, USD, COLLADA and other formats of more than arrays and lines of
-    numbers are read by a worker process, in 3 s of one CPU thread and 1 GiB of memory and more for
-    large files, since wrong bytes can crash their parsers, or keep them busy without end. It is
-    started with the first such file, which takes 0.1 s and the import of the parser, and is kept.
+    faces, all instances counted, 100,000 obstacles, and coordinates below 1e9. YAML has at most 8
+    MiB, 500,000 values with aliases and merges expanded, and 32 levels. USD has at most 1 GiB and
+    10,000 layers, with all that is referred to. A worker process reads MJCF, USD, COLLADA and all
+    other formats of more than arrays and lines of numbers, because wrong bytes can crash their
+    parsers, or keep them busy without end. It has 3 s of one CPU thread and 1 GiB of memory, and
+    more for large files. It is started with the first such file, which takes 0.1 s and the import
+    of the parser, and is kept.
 
     Args:
         path: the file.

@@ -1,7 +1,7 @@
 """Worlds in cuRobo's layout, as YAML or as a mapping: kinds of obstacles, names, values.
 
 Grids of distances are of one of its two conventions. Up to 0.7 values are positive inside, and a
-grid has a layer more along each axis than its `dims` have voxels; from 0.8 on they are negative
+grid has a layer more along each axis than its `dims` have voxels. From 0.8 on values are negative
 inside, and there are as many as `dims` have, rounded. Both have x running slowest.
 (`VoxelGrid.get_grid_shape` of its geom/types.py, and the kernels that read the values.)
 """

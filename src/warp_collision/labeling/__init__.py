@@ -1,7 +1,7 @@
 """Labels of many paths: which are proven free, by how much, and where what is touched first.
 
-`PathLabeler` is a function of batches, for loops over Arrow tables, `map_batches` of Ray Data, and
-the commands `check` and `label`; they all give a path the same bits, however it is batched.
+`PathLabeler` is a function of batches. Loops over Arrow tables, `map_batches` of Ray Data, and the
+commands `check` and `label` call it. They all give a path the same bits, however it is batched.
 
 Names are imported when they are first used: the engine imports torch.
 """

@@ -71,9 +71,10 @@ class PathFiles:
     - `.h5`, `.hdf5`: an array of paths under one of the names of that column, or the layout of
       MPiNets: `hybrid_solutions` or `global_solutions` with a world of cuboids and cylinders for
       each. Slots with a quaternion or a size of 0 are empty.
-    - `.tar`: a shard of WebDataset, with a path for each sample: in a member `.npy`, or under the
-      names of the columns in members `.npz` and `.json`, such as `0001.npz` with an array `path`
-      beside `0001.json` with a `world`. Its id is the key, `0001`. A shard is read as a whole.
+    - `.tar`: a shard of WebDataset, with a path for each sample. The path is in a member `.npy`, or
+      under the names of the columns in members `.npz` and `.json`. For example, `0001.npz` has an
+      array `path`, and `0001.json` a `world`. The id is the key, `0001`. A shard is read as a
+      whole.
     - a folder of a LeRobot data set of version 3: an episode is a path, of its `observation.state`.
     - any other folder: all such files in it and below, by name;
     - a pattern such as `run-*/**/*.parquet`: all such files that match it, or in folders that do.

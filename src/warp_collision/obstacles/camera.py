@@ -83,9 +83,9 @@ class Camera:
                 that has them, with its size: of RealSense (fx, fy, ppx, ppy), Open3D
                 (intrinsic_matrix) or trimesh (K, resolution).
             pose: of the camera in the world: x, y, z, qw, qx, qy, qz or a rigid matrix (4, 4).
-            convention: what that pose's axes are: "opencv" has x right, y down, z forward, as
-                optical frames of ROS; "opengl" x right, y up, z backward, as Blender, trimesh and
-                USD; "ros" x forward, y left, z up, as bodies of ROS.
+            convention: the axes of that pose. With "opencv" x is right, y down, z forward, as in
+                optical frames of ROS. With "opengl" x is right, y up, z backward, as in Blender,
+                trimesh and USD. With "ros" x is forward, y left, z up, as in bodies of ROS.
             size: height and width of its images, which others are refused for.
             distortion: k1, k2, p1, p2, k3 ("plumb_bob"), and k4, k5, k6 ("rational_polynomial");
                 images are made straight by it, each pixel from the nearest one.

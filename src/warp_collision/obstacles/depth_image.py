@@ -122,9 +122,9 @@ def footprint(image: DepthImage, stride: int, max_angle: float) -> np.ndarray:
     """(n,) radii around the points of an image that cover what their pixels see [m].
 
     A pixel is a cone around its ray. Its corners are off the ray by the angle alpha, whose sine is
-    at most the half diagonal of the pixel over the length of the ray, both at a depth of 1 m. A
-    plane whose normal is at the angle theta to the ray is cut by the cone within
-    d sin(alpha) / cos(theta + alpha), by the law of sines, with d the length of the ray.
+    at most the half diagonal of the pixel over the length of the ray, both at a depth of 1 m. The
+    length of the ray is d, and theta is the angle between it and the normal of a plane. By the law
+    of sines the cone cuts that plane within d sin(alpha) / cos(theta + alpha).
     """
     x, y = image.slants()
     row, column = np.nonzero(image.is_surface)

@@ -181,8 +181,8 @@ def prepare(
         faces: (n, 3).
         repair: drop duplicate faces, one of a face and its reversed copy, and orient components
             outward. In any case vertices at one float32 position are merged, faces without area
-            dropped, slivers split and long thin quads sliced; none of it moves the surface by more
-            than 2**-22 of the largest coordinate.
+            dropped, slivers split and long thin quads sliced. None of this moves the surface by
+            more than 2**-22 of the largest coordinate.
         sign: "winding" approximates the winding number of far faces by a tree, "exact_winding"
             sums it over all faces where the approximation is in doubt, "auto" takes the first
             for closed meshes and the second for others. Closed ones that are certainly convex
@@ -191,9 +191,9 @@ def prepare(
             positive on both sides.
 
     Raises:
-        ValueError: no face has an area, a face stays thinner than queries see (a height below
-            1/450,000 of its length, or 1e-18 m^2) and no others cover it to 2**-22 of the largest
-            coordinate, or long thin quads would have to be sliced into more than a million faces.
+        ValueError: no face has an area. A face is thinner than queries see (a height below
+            1/450,000 of its length, or 1e-18 m^2), and no others cover it to 2**-22 of the largest
+            coordinate. Long thin quads would take more than a million slices.
     """
     if sign not in get_args(SignMethod):
         raise ValueError(f"sign must be one of {get_args(SignMethod)}, got {sign!r}")

@@ -9,7 +9,7 @@ from warp_collision.obstacles.shapes import Shape
 
 
 class OpenMeshWarning(UserWarning):
-    """A mesh is open, and nothing said how its inside is to be told.
+    """A mesh is open, and no `sign` says what counts as its inside.
 
     What its surface encloses by more than half counts as solid: a bowl without thickness is filled
     up to its rim and a little beyond.
@@ -60,7 +60,7 @@ class MeshReport:
         sliver_faces: faces too thin for float32, which were split.
         sliced_faces: faces so long and thin, in pairs, that they were sliced across.
         repairs: what was changed, in words; empty if nothing was.
-        sign_method: how inside and outside are told apart: "winding", "exact_winding", "convex",
+        sign_method: what decides between inside and outside: "winding", "exact_winding", "convex",
             "sheet", or "exact" for an exact shape.
         reason: why that method.
         shape: the exact or sensed shape that queries see instead of triangles, if there is one.

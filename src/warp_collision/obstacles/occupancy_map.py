@@ -507,7 +507,7 @@ class OccupancyMap:
 
         A voxel counts as shown where its center is in the image and no occupied voxel is before it.
         What is before it and was never seen may hide it, and so may the robot: the next image
-        tells.
+        shows.
 
         Args:
             cameras: with a `size`; of one that can move, `camera.at(pose)` for each pose.

@@ -24,8 +24,8 @@ _HEADER = 256  # bytes
 class RadixTree:
     """A tree over parts that are written in place.
 
-    Warp's own trees of a GPU become a chain where many parts are in one place, as deep as these are
-    many; and to build one in a captured graph takes memory that the graph does not own.
+    On a GPU, Warp's own trees become a chain where many parts are in one place. Building one in a
+    captured graph takes memory that the graph does not own.
 
     Attributes:
         id: what kernels take for that of a `wp.Bvh`, to walk over.

@@ -126,7 +126,7 @@ class Cuboid(_Symmetric):
         return 0.5 * np.array(self.dims)
 
     def without(self, rotation: np.ndarray) -> Cuboid | None:
-        """As for the others; turns by 90 degrees swap edges."""
+        """The cuboid in a frame without the rotation, if that turns edges onto axes."""
         if (1.0 - np.abs(rotation).max(axis=1) >= _ROUNDING).any():
             return None
         return Cuboid(tuple(np.array(self.dims)[np.abs(rotation).argmax(axis=1)].tolist()))
@@ -167,11 +167,11 @@ class Sphere(_Symmetric):
 
     @property
     def kernel_size(self) -> np.ndarray:
-        """(3,) as for the others: a capsule without a length [m]."""
+        """(3,) what kernels read: a capsule without a length [m]."""
         return np.array([self.radius, self.radius, 0.0])
 
     def without(self, rotation: np.ndarray) -> Sphere:
-        """As for the others: itself."""
+        """The sphere itself: a rotation does not change it."""
         return self
 
     def stretched(self, scale: np.ndarray, tolerance: float) -> Shape | None:
@@ -213,7 +213,7 @@ class Capsule(_Symmetric):
 
     @property
     def kernel_size(self) -> np.ndarray:
-        """(3,) as for the others: its third is half of the segment [m]."""
+        """(3,) what kernels read: radius, radius, half of the segment [m]."""
         return np.array([self.radius, self.radius, 0.5 * self.length])
 
     def stretched(self, scale: np.ndarray, tolerance: float) -> Shape | None:
@@ -312,7 +312,7 @@ class HalfSpace(_Symmetric):
 
     @property
     def half_extents(self) -> np.ndarray:
-        """(3,) as for the others: it has no end [m]."""
+        """(3,) half edges of a box that stands for one without end [m]."""
         return np.full(3, float(FAR))
 
     @property
@@ -322,11 +322,11 @@ class HalfSpace(_Symmetric):
 
     @property
     def kernel_size(self) -> np.ndarray:
-        """(3,) as for the others: the normal."""
+        """(3,) what kernels read: the normal."""
         return np.array(self.normal)
 
     def without(self, rotation: np.ndarray) -> HalfSpace:
-        """As for the others: its normal is rotated."""
+        """The half space in a frame without the rotation: its normal is rotated."""
         return self.transformed(rotation)
 
     def stretched(self, scale: np.ndarray, tolerance: float) -> HalfSpace:

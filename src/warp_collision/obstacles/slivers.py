@@ -150,8 +150,8 @@ def rounding_of_triangles(corners: np.ndarray) -> np.ndarray:
     """How much float32 loses on triangles (n, 3, 3) [m], in units of 2e-8.
 
     A closest-point query solves for the two edges that leave the first corner. With b the longer
-    and c the shorter of them it is rounded by about 2e-8 b^3 |b . c| / |b x c|^2: by nothing where
-    they are at right angles, by more than the triangle's height at the end of a sliver.
+    and c the shorter of them it is rounded by about 2e-8 b^3 |b . c| / |b x c|^2. That is nothing
+    at right angles, and more than the triangle's height at the end of a sliver.
     """
     first, second = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
     longer = np.maximum(lengths(first), lengths(second))

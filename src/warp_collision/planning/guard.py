@@ -107,10 +107,10 @@ class MotionGuard:
 
     In each step the motion of the step and the braking to rest after it are proven free, as a
     curve. If they are not, half of the change of velocities is tried, and a quarter; otherwise the
-    robot goes on with the braking that was proven before. So there is a proven stop at all times,
-    if the robot keeps the limits of acceleration, follows what is passed on within
-    `tracking_error`, and obstacles are where the world has them. Jerk is not limited: velocities
-    have corners.
+    robot goes on with the braking that was proven before. So there is a proven stop at all times.
+    This assumes that the robot keeps the limits of acceleration and follows what is passed on
+    within `tracking_error`, and that obstacles are where the world has them. Jerk is not limited:
+    velocities have corners.
 
     Braking brings all joints to rest at the same moment, on a straight line in joint space. At rest
     the robot keeps a clearance of at least `tolerance`, or half of what it had if it began nearer:

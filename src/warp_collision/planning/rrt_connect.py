@@ -131,14 +131,14 @@ class RrtConnect:
     """RRT-Connect (Kuffner and LaValle, 2000) for many problems, many motions at once.
 
     Two trees of configurations grow for each problem, from its start and from its goal. In each
-    round the one with fewer nodes, which is in the narrower space, is extended towards random
-    configurations, by one motion each; the other one is extended towards each new node, until it
+    round the tree with fewer nodes, which is in the narrower space, is extended towards random
+    configurations, by one motion each. The other tree is extended towards each new node, until it
     reaches the node or a motion is not free. Motions are straight in joint space and proven free.
 
-    The trees grow on the device. A round has five launches for all problems: nearest nodes and
-    motions, their check, new nodes and the lines to them from the other trees, their check, and the
-    nodes on these lines. On a CPU the host looks at what is solved after each of them. On a GPU,
-    where it has to wait for that, it looks after four, and less often as the trees grow.
+    The trees grow on the device. A round has five launches for all problems. These are nearest
+    nodes and motions; their check; new nodes, and the lines to them from the other trees; the check
+    of these; the nodes on the lines. On a CPU the host looks at what is solved after each of them.
+    On a GPU, where it has to wait for that, it looks after four, and less often as the trees grow.
 
     Args:
         problems: all problems.

@@ -63,9 +63,9 @@ def shorten(
 ) -> Tensor:
     """Shorter paths with the same ends and no more vertices; each segment is proven free.
 
-    In each round but the last one random points on a path are added to its vertices as nodes, and
-    the path is replaced by the shortest one through nodes with free segments. All segments between
-    nodes of all paths are checked by one call.
+    In each round but the last one, random points on a path are added to its vertices as nodes. The
+    shortest path through nodes with free segments replaces the path. All segments between nodes of
+    all paths are checked by one call.
 
     Args:
         paths: (batch, n, n_joints), free; the start is repeated before those with fewer vertices.

@@ -1,8 +1,9 @@
 """Queries of scenes and robots: everything between torch and a launch follows from a record.
 
-`sphere_queries` has the records of queries of spheres and points; `query` is what such a record is,
-and `evaluate` runs one; `robot_queries` has both for robots. `autograd` has the Functions around
-queries, `operator` the definition of torch operators and the batching rules of `vmap`; `dispatch`
-chooses between a direct launch in eager code and an operator, which supports all transforms;
-`second_derivatives` makes second derivatives raise.
+- `query` defines the record. `sphere_queries` has the records for spheres and points, and
+  `evaluate` runs one. `robot_queries` has both for robots.
+- `autograd` has the Functions around queries.
+- `operator` defines torch operators and the batching rules of `vmap`.
+- `dispatch` chooses a direct launch in eager code, or an operator, which supports all transforms.
+- `second_derivatives` makes second derivatives raise.
 """

@@ -44,7 +44,7 @@ class Label(NamedTuple):
     Attributes:
         text: one line.
         anchor: (x, y) of what it names, in pixels from the top left.
-        is_alarm: whether it tells of a collision.
+        is_alarm: whether it reports a collision.
     """
 
     text: str

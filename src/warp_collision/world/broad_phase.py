@@ -30,8 +30,8 @@ from warp_collision.launching.warp_runtime import quiet_warp
 class Snapshot:
     """What some tables hold at a time.
 
-    Versions tell of what torch writes, even if it is the same again, and on the CPU bytes of what
-    is written past torch, as through NumPy or `.data`. Bytes are equal where numbers are NaN, and
+    Versions show what torch writes, even if it is the same again. On the CPU bytes show what is
+    written past torch, as through NumPy or `.data`. Bytes are equal where numbers are NaN, and
     several times faster to compare than arrays.
     """
 

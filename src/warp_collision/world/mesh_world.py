@@ -182,9 +182,10 @@ class MeshWorld(WorldReader):
 
         Args:
             name: unique in the env.
-            obstacle: a `trimesh.Trimesh` in metres or the units that it declares, a pair
-                (vertices (n, 3) [m], faces (n, 3)), the path of a mesh file, a `Cuboid`,
-                `Sphere`, `Capsule`, `Cylinder` or `HalfSpace`, or a sensed one as `PointCloud`.
+            obstacle: a mesh, a shape or a sensed obstacle. A mesh is a `trimesh.Trimesh` in metres
+                or the units that it declares, a pair (vertices (n, 3) [m], faces (n, 3)), or the
+                path of a file. Shapes are `Cuboid`, `Sphere`, `Capsule`, `Cylinder` and
+                `HalfSpace`. A sensed obstacle is, for example, a `PointCloud`.
                 Trimesh's primitives and meshes that are cuboids to rounding become exact shapes
                 too, unless `repair` or `sign` is given. Equal geometry is stored once, whatever
                 its names.
@@ -194,7 +195,7 @@ class MeshWorld(WorldReader):
             enabled: whether queries check it.
             replace: give the obstacle of this name new geometry, pose and state; its slot stays.
             repair: see `geometry.prepare`, also for what is too thin to be taken.
-            sign: how inside and outside are told apart: "auto", "winding" or "exact_winding", or
+            sign: what decides between inside and outside: "auto", "winding" or "exact_winding", or
                 not at all: "sheet", for which both sides of the surface are outside. An open mesh
                 at "auto" is a solid, with an `OpenMeshWarning`.
             padding: the obstacle is inflated by this [m]: its signed distance is lowered by it.
@@ -403,11 +404,11 @@ class MeshWorld(WorldReader):
         Args:
             name: name or slot index.
             pose: x, y, z, qw, qx, qy, qz of the mesh in the world, or a rigid 4 x 4 matrix.
-                Numbers and host tensors are checked; a tensor on a GPU is used without
-                waiting for it, and a pose that is not valid then gives NaN costs (or raises in the
-                checking mode). Costs are differentiable with respect to a tensor that requires a
-                gradient, and read it anew in every call, until the mesh is moved again. One that
-                was computed from others gives them gradients once, as always in torch.
+                Numbers and host tensors are checked. A tensor on a GPU is used without waiting for
+                it. A pose that is not valid then gives NaN costs, or raises in the checking mode.
+                Costs are differentiable with respect to a tensor that requires a gradient. They
+                read it anew in every call, until the mesh is moved again. A tensor that was
+                computed from others gives them gradients once, as always in torch.
             env: which env.
         """
         if isinstance(pose, Tensor) and is_gpu(pose.device) and not validate.is_checking():

@@ -76,7 +76,7 @@ class WorldReader:
         """Writes an env to a .yaml or .glb file, which `from_file` reads back as it was.
 
         Meshes are written after their repairs, and as sheets if they are; otherwise without the
-        `repair` and `sign` that `add` was told.
+        `repair` and `sign` that were passed to `add`.
         """
         io.save_world_file(path, self.obstacles(env))
 

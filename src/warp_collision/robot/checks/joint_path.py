@@ -136,8 +136,9 @@ def joint_path_in_collision(
 
     Returns:
         (batch, horizon - 1) bool for each segment. False is a proof that the whole segment is free.
-        True is a collision or a clearance below the tolerance, values that are not finite, an env
-        that does not exist, or a segment that 65,536 evaluations could not decide.
+        True is a collision, or a clearance below the tolerance. It is also True for values that are
+        not finite, an env that does not exist, and a segment that 65,536 evaluations could not
+        decide.
 
     Raises:
         TypeError, ValueError: an argument of another type, shape, device or range, fewer than two

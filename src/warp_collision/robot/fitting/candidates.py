@@ -2,9 +2,9 @@
 
 They are those around the points of a lattice, and largest ones: of the balls inside that touch a
 point of the surface, the largest one has its center on the medial axis, and covers most of the
-surface when it is larger by the overshoot. It is found as in Ma, Bae and Choi, "3D medial axis
-point approximation using nearest neighbors and the normal field" (2012): a ball that holds another
-point is shrunk until that one lies on it.
+surface when it is larger by the overshoot. A ball that holds
+another point is shrunk until that point lies on it, as in Ma, Bae and Choi, "3D medial axis point
+approximation using nearest neighbors and the normal field" (2012).
 """
 
 from __future__ import annotations

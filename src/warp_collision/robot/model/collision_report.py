@@ -50,9 +50,9 @@ class CollisionReport(NamedTuple):
         point: (n, 3) [m], the point of the obstacle that is nearest to the center of the sphere.
         sphere: (n,) int64, the deepest sphere of the link.
         with_itself: (n,) bool, whether the obstacle is a link.
-        at_all_values: (n,) bool, whether they touch at all joint values: the link is fixed to the
-            root; or they touch at all configurations of the report, and at 64 random ones, as
-            wheels on a floor do, which is found of joints with one `base_pose` for all.
+        at_all_values: (n,) bool, whether they touch at all joint values, as wheels on a floor do.
+            Either the link is fixed to the root, or they touch at all configurations of the report
+            and at 64 random ones. The latter is found for joints with one `base_pose` for all.
         beyond_limits: (n_joints,) int64, how many values of each joint are beyond its limits or not
             finite; empty for spheres.
         joint_names: of these joints.

@@ -240,9 +240,9 @@ class SelfCollisionPairs:
             margin: [m].
 
         Yields:
-            The number of the pair of links, some rows (m,) of the spheres, and there the clearance
-            (m, n_first, n_second) [m] of the first link's spheres from the second's, infinite where
-            a pair of spheres is not checked or disabled.
+            The number of the pair of links, some rows (m,) of the spheres, and the clearance
+            (m, n_first, n_second) [m] of the first link's spheres from the second's there. It is
+            infinite for pairs of spheres that are disabled or not checked.
         """
         ranges, indices = ranges_of_links(self.sphere_links), self.link_indices()
         centers, radii = balls_of_links(spheres, ranges)

@@ -79,10 +79,10 @@ class LinkSpheres:
         Args:
             joints: (..., n_joints) float32 or float64 on any device [rad, prismatic: m]. Values
                 beyond the joint limits are accepted.
-            base_pose: pose x, y, z, qw, qx, qy, qz of the root link in the world, 7 numbers or a
+            base_pose: pose x, y, z, qw, qx, qy, qz of the root link in the world: 7 numbers or a
                 tensor (7,) for all, or (batch, 7), (batch, horizon, 7), ... for the first axes of
-                `joints`; or rigid 4 x 4 matrices in place of the 7 numbers. Quaternions of any
-                length but 0 are normalised.
+                `joints`. Rigid 4 x 4 matrices may replace the 7 numbers. Quaternions of any length
+                but 0 are normalised.
             env_index: (batch,) integers for joints (batch, ..., n_joints), the env of each row: the
                 spheres of objects that are attached in other envs are disabled. Env 0 for all if
                 None.

@@ -54,8 +54,8 @@ class RobotSpheres(LinkSpheres):
 
     Reads the links, joints and shapes of a URDF file. Revolute, continuous and prismatic joints
     have one joint value each, in the order of the file; mimic joints follow another one's. The root
-    link is at the origin of the world frame, or at a `base_pose`; a floating joint is
-    allowed between the root link and all others, and is part of that pose.
+    link is at the origin of the world frame, or at a `base_pose`. A floating joint is allowed
+    between the root link and all others, and is part of that pose.
 
     Collision shapes other than spheres are covered by spheres, see `fit_spheres`, unless `spheres`
     are given. Whatever checks would miss raises: links, joints and shapes inside other elements
@@ -66,11 +66,12 @@ class RobotSpheres(LinkSpheres):
         urdf: Path of the URDF file. Mesh file names in it are relative to its folder, ``file://``
             or ``package://``. Or of a robot that `save` wrote, a .yaml, without other options than
             `package_dirs`: see `from_file`.
-        spheres: Instead of the collision shapes of the URDF: a mapping of links to rows x, y, z,
-            radius in the frame of the link [m], below 0 to disable one, or a robot YAML of cuRobo:
-            its `collision_spheres`, inline or a path, of its `collision_link_names`, inflated by
-            `collision_sphere_buffer`; `extra_collision_spheres`, disabled; `extra_links` that are
-            fixed; `self_collision_ignore` and `self_collision_buffer`; `lock_joints`.
+        spheres: Replace the collision shapes of the URDF. Either a mapping of links to rows x, y,
+            z, radius in the frame of the link [m], where a radius below 0 disables a sphere. Or a
+            robot YAML of cuRobo. Of that are read: `collision_spheres`, inline or a path, of
+            `collision_link_names`, inflated by `collision_sphere_buffer`;
+            `extra_collision_spheres`, disabled; `extra_links` that are fixed;
+            `self_collision_ignore` and `self_collision_buffer`; `lock_joints`.
         srdf: Path of an SRDF; the pairs of links that it disables are not checked against each
             other.
         package_dirs: Folders of packages, or packages, for ``package://``; the folders above the
@@ -89,7 +90,7 @@ class RobotSpheres(LinkSpheres):
         shapes: "collision", or "visual": links without collision shapes are covered by their
             visual ones.
         progress: Called before the shapes of a link are fitted, with its name, its number from 1,
-            and the number of links to fit; by default each 3 s one is told on standard error.
+            and the number of links to fit; by default a line on standard error names one each 3 s.
 
     Attributes:
         joint_names: Names of the joints with a value, in the order of the joint values.
@@ -198,9 +199,9 @@ class RobotSpheres(LinkSpheres):
     def self_collision_pairs(self, *, ignore: Iterable[tuple[str, str]] = ()) -> SelfCollisionPairs:
         """The pairs of links to check for self-collision, by their spheres.
 
-        All pairs of links, except for those that `self_collision_matrix` tells as not checked, and
-        ignored ones; without pairs of spheres that touch at each of 1,000 random joint values
-        within the limits.
+        These are all pairs of links, except for ignored ones and those that `self_collision_matrix`
+        lists as not checked. Pairs of spheres that touch at each of 1,000 random joint values
+        within the limits are left out.
 
         Args:
             ignore: allowed contacts of the robot with itself: pairs of names of links, or attached
@@ -292,13 +293,13 @@ class RobotSpheres(LinkSpheres):
     def allow(self, link: str, other: str, *, reason: str = "") -> None:
         """Allows two links, or attached objects, to touch: they are not checked any more.
 
-        It is told in `print(robot)`, the matrix, and `left_out` of pairs. `SelfCollisionPairs` made
+        `print(robot)`, the matrix, and `left_out` of pairs list them. `SelfCollisionPairs` made
         before still hold them.
 
         Args:
             link: one of them.
             other: the other.
-            reason: told with the pair.
+            reason: listed with the pair.
 
         Raises:
             ValueError: an unknown link.

@@ -34,11 +34,12 @@ def load_trajectory(
     quintics, as in ROS' `joint_trajectory_controller`.
 
     Args:
-        path: a file with a point for each time, of at most 256 MiB:
-            .json in the layout of trajectory_msgs/JointTrajectory; .csv with the columns `time`,
-            the joints, and perhaps `NAME.velocity` and `NAME.acceleration` of each; .npz with the
-            arrays `times` (horizon,), `joints` (horizon, n_joints), and perhaps `velocities`,
-            `accelerations` and `joint_names`. In s, rad, prismatic: m.
+        path: a file with a point for each time, of at most 256 MiB, in s, rad, prismatic: m.
+            A .json has the layout of trajectory_msgs/JointTrajectory.
+            A .csv has the columns `time`, the joints, and perhaps `NAME.velocity` and
+            `NAME.acceleration` of each.
+            An .npz has the arrays `times` (horizon,), `joints` (horizon, n_joints), and perhaps
+            `velocities`, `accelerations` and `joint_names`.
         joint_names: the order of the joints; that of the file if None.
 
     Raises:
