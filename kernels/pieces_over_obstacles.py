@@ -1,7 +1,8 @@
 """Convex pieces of a robot's links over obstacles: what spheres refuse.
 
 Spheres stick out of a link, its pieces hardly do. A piece is proven apart from an obstacle with a
-formula, or from a cell of another one, by a direction, as two pieces are.
+formula, or from a cell of another one, by a direction, as two pieces are. Where pieces that fill a
+hollow touch, the triangles of the surface decide.
 """
 
 import warp as wp
@@ -13,6 +14,7 @@ from warp_collision.kernels.body_check import (
     BodyCheck,
     Interval,
     RestingBody,
+    ball_distance,
     body_in_motion,
     check_obstacle,
     interval_around,
@@ -22,6 +24,13 @@ from warp_collision.kernels.body_check import (
 )
 from warp_collision.kernels.compiling import compiled_once
 from warp_collision.kernels.forward_kinematics import FramePose, Twist, point_in_world, xyz
+from warp_collision.kernels.link_surfaces import (
+    INSIDE,
+    SurfaceTree,
+    node_row,
+    surface_at,
+    winding_in_surface,
+)
 from warp_collision.kernels.mesh_record import FAR, ExactShape, Shape, is_exact, load_exact
 from warp_collision.kernels.obstacle_cells import (
     Cell,
@@ -260,10 +269,7 @@ walk_over_cells = make_cell_walk(over_cell, MovingPiece, wp.vec3, is_touching)
 
 @wp.func
 def over_cells(obstacle: Obstacle, moving: MovingPiece, bounds: wp.vec3) -> wp.vec3:
-    """The bounds with those of a piece from an obstacle of cells, and from what they enclose."""
-    record = record_of(obstacle)
-    if not has_cells(record):
-        return TOUCHING
+    """The bounds with those of a piece from the cells of an obstacle."""
     pieces = moving.link.pieces
     pose = moving.pose
     first = point_in_world(pose, xyz(row_of(pieces, moving.piece.begin)))
@@ -274,44 +280,151 @@ def over_cells(obstacle: Obstacle, moving: MovingPiece, bounds: wp.vec3) -> wp.v
         lower = wp.min(lower, corner)
         upper = wp.max(upper, corner)
     reach = wp.vec3(needed_of(moving, bounds[2]) + moving.piece.radius)
-    bounds = walk_over_cells(record, lower - reach, upper + reach, moving, bounds, TOUCHING)
-    if not is_touching(bounds) and is_point_inside(record, first):
+    record = record_of(obstacle)
+    return walk_over_cells(record, lower - reach, upper + reach, moving, bounds, TOUCHING)
+
+
+@compiled_once
+def with_piece(obstacle: Obstacle, link: MovingLink, piece: Piece, bounds: wp.vec3) -> wp.vec3:
+    """The bounds with those of a piece from an obstacle's surface; from its inside by a formula."""
+    moving = piece_in_motion(obstacle, link, piece)
+    if not (moving.moved + moving.error + moving.padding < FAR):
+        return TOUCHING
+    if not is_exact(obstacle.record):
+        return over_cells(obstacle, moving, bounds)
+    exact = load_exact(obstacle.record)
+    size = wp.length(exact.center) + wp.length(exact.size)
+    needed = needed_of(moving, bounds[2])
+    needed += (link.check.interval.rounding + PIECE_ROUNDING) * size
+    found = separation_from_shape(link.pieces, piece, exact, moving.pose, needed)
+    return with_separation(moving, found, size, bounds)
+
+
+@compiled_once
+def is_inside(obstacle: Obstacle, link: MovingLink, row: int) -> bool:
+    """Whether a point of a link, by its row, is inside of an obstacle of whose cells none is near.
+
+    Those with a formula have no other inside.
+    """
+    if is_exact(obstacle.record):
+        return False
+    pose = mesh_from_frame(obstacle, link.check.state.frame_pose)
+    point = point_in_world(pose, xyz(row_of(link.pieces, row)))
+    return is_point_inside(record_of(obstacle), point)
+
+
+@wp.func
+def bounds_over_obstacle(obstacle: Obstacle, link: MovingLink) -> wp.vec3:
+    """Bounds of the distance of a body's shape from an obstacle, less its padding [m].
+
+    By its pieces; by its surface where these fill a hollow that the obstacle is in. A lower one
+    over the interval, and a lower and an upper one at the configuration; `TOUCHING` if these touch,
+    of bodies without pieces, and of obstacles that have neither a formula nor cells. What is
+    farther than matters is FAR.
+    """
+    body = link.check.body
+    has_bounds = is_exact(obstacle.record) or has_cells(record_of(obstacle))
+    if body.n_pieces == 0 or not has_bounds:
+        return TOUCHING
+    bounds = wp.vec3(FAR, FAR, FAR)
+    row = int(body.first_piece)
+    for _p in range(body.n_pieces):
+        if not is_touching(bounds):
+            piece = piece_at(link.pieces, row)
+            row = piece.end
+            bounds = with_piece(obstacle, link, piece, bounds)
+            if not is_touching(bounds) and is_inside(obstacle, link, piece.begin):
+                bounds = TOUCHING
+    if body.surface == 0 or bounds[0] > 0.0:
+        return bounds
+    return bounds_of_surface(obstacle, link)
+
+
+@compiled_once
+def bounds_of_surface(obstacle: Obstacle, link: MovingLink) -> wp.vec3:
+    """`bounds_over_obstacle` by the elements of a body's surface."""
+    pieces = link.pieces
+    tree = surface_at(pieces, link.check.body.surface)
+    bounds = wp.vec3(FAR, FAR, FAR)
+    node = int(1)
+    level = int(0)
+    while node > 0:
+        row = node_row(tree, node)
+        if is_near_node(obstacle, link, row, bounds[2]):
+            if level < tree.levels:
+                node *= 2
+                level += 1
+                continue
+            element = int(row_of(pieces, row)[3])
+            for _e in range(int(row_of(pieces, row + 1)[3])):
+                piece = piece_at(pieces, element)
+                element = piece.end
+                bounds = with_piece(obstacle, link, piece, bounds)
+                if is_touching(bounds):
+                    return bounds
+        while node % 2 == 1 and node > 1:
+            node = node / 2
+            level -= 1
+        node = wp.where(node > 1, node + 1, 0)
+    for index in range(tree.n_points):
+        if is_inside(obstacle, link, tree.points + index):
+            return TOUCHING
+    if holds_part(obstacle, link, tree):
         return TOUCHING
     return bounds
 
 
 @wp.func
-def bounds_over_obstacle(obstacle: Obstacle, link: MovingLink) -> wp.vec3:
-    """Bounds of the distance of a body's pieces from an obstacle, less its padding [m].
+def is_near_node(obstacle: Obstacle, link: MovingLink, row: int, upper: float) -> bool:
+    """Whether the box of a node of a surface is as near to an obstacle as matters, by its ball."""
+    center = xyz(row_of(link.pieces, row))
+    radius = wp.length(xyz(row_of(link.pieces, row + 1)))
+    ball = wp.vec4(center[0], center[1], center[2], radius)
+    moving = piece_in_motion(obstacle, link, Piece(ball, 0.0, 0, 0))
+    limit = radius + needed_of(moving, upper)
+    return not (ball_distance(obstacle, point_in_world(moving.pose, center), limit) >= limit)
 
-    A lower one over the interval, and a lower and an upper one at the configuration; `TOUCHING` if
-    these touch, of bodies without pieces, and of obstacles that have neither a formula nor cells.
-    What is farther than matters is FAR.
-    """
-    body = link.check.body
-    bounds = wp.vec3(FAR, FAR, FAR)
-    if body.n_pieces == 0:
-        return TOUCHING
-    is_formula = is_exact(obstacle.record)
-    row = int(body.first_piece)
-    for _p in range(body.n_pieces):
-        piece = piece_at(link.pieces, row)
-        row = piece.end
-        moving = piece_in_motion(obstacle, link, piece)
-        if not (moving.moved + moving.error + moving.padding < FAR):
-            return TOUCHING
-        if is_formula:
-            exact = load_exact(obstacle.record)
-            size = wp.length(exact.center) + wp.length(exact.size)
-            needed = needed_of(moving, bounds[2])
-            needed += (link.check.interval.rounding + PIECE_ROUNDING) * size
-            found = separation_from_shape(link.pieces, piece, exact, moving.pose, needed)
-            bounds = with_separation(moving, found, size, bounds)
-        else:
-            bounds = over_cells(obstacle, moving, bounds)
-        if is_touching(bounds):
-            return bounds
-    return bounds
+
+@wp.struct
+class HollowLink:
+    """The surface of a link at an obstacle."""
+
+    pieces: wp.uint64
+    tree: SurfaceTree
+    frame_from_mesh: FramePose
+
+
+@wp.func
+def is_point_held(link: HollowLink, point: wp.vec3) -> bool:
+    """Whether a point of an obstacle that is not near the surface of a link is inside of it."""
+    local = point_in_world(link.frame_from_mesh, point)
+    # Not a number is inside.
+    return not (wp.abs(winding_in_surface(link.pieces, link.tree, local)) < INSIDE)
+
+
+@wp.func
+def holds_cell(cell: Cell, link: HollowLink, found: bool) -> bool:
+    """Whether a link holds a cell that does not meet its surface."""
+    return found or is_point_held(link, cell.a)
+
+
+walk_over_held_cells = make_cell_walk(holds_cell, HollowLink, bool, is_hit)
+
+
+@wp.func
+def holds_part(obstacle: Obstacle, link: MovingLink, tree: SurfaceTree) -> bool:
+    """Whether a part of an obstacle that does not meet the surface of a link is inside of it."""
+    pose = mesh_from_frame(obstacle, link.check.state.frame_pose)
+    back = wp.transpose(pose.rotation)
+    hollow = HollowLink(link.pieces, tree, FramePose(back, -(back * pose.origin)))
+    if is_exact(obstacle.record):
+        exact = load_exact(obstacle.record)
+        # What has no end is not inside.
+        return exact.kind != Shape.HALF_SPACE and is_point_held(hollow, exact.center)
+    center = point_in_world(pose, xyz(row_of(link.pieces, tree.begin)))
+    reach = wp.vec3(wp.length(xyz(row_of(link.pieces, tree.begin + 1))))
+    record = record_of(obstacle)
+    return walk_over_held_cells(record, center - reach, center + reach, hollow, False, True)
 
 
 @wp.func

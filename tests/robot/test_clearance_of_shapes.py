@@ -112,7 +112,9 @@ def test_the_position_has_the_clearance(arm: RobotSpheres, device: torch.device)
     at = path[:, 0] + found.position * (path[:, 1] - path[:, 0])
     still = at[:, None].expand(-1, 2, -1).contiguous()
     resting = joint_path_clearance(still, arm, world, **options)
-    torch.testing.assert_close(resting.upper, found.upper, rtol=0, atol=5e-5)
+    # Another link may be nearer by the tolerance.
+    torch.testing.assert_close(resting.upper, found.upper, rtol=0, atol=1e-3)
+    assert (resting.upper <= found.upper + 5e-5).all()
 
 
 def test_obstacles_that_move(arm: RobotSpheres, device: torch.device) -> None:

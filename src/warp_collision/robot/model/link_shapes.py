@@ -24,7 +24,7 @@ from warp_collision.obstacles.mesh_report import OpenMeshWarning
 from warp_collision.obstacles.shapes import Shape, mesh_of
 from warp_collision.robot.fitting.coverage import Coverage
 from warp_collision.robot.fitting.fit_cache import CachedParts, cached_fit
-from warp_collision.robot.fitting.sphere_arrays import inflated, moved, sphere_array
+from warp_collision.robot.fitting.sphere_arrays import moved, sphere_array
 from warp_collision.robot.fitting.sphere_fit import Part, SphereFit
 from warp_collision.robot.model.convex_pieces import ConvexPiece, cached_pieces
 from warp_collision.robot.model.link_surface import LinkSurface
@@ -137,7 +137,7 @@ def _fits(
         for link, what in wanted.items():
             if what.key not in spheres_of:
                 spheres_of[what.key] = pool.submit(what.fits)
-            covers_of[link] = pool.submit(_Cover.of, parts[link])
+            covers_of[link] = pool.submit(_Cover.of, [part.mesh for part in parts[link]])
         try:
             for number, (link, what) in enumerate(wanted.items(), start=1):
                 if progress is not None:
@@ -209,11 +209,11 @@ class _Cover(NamedTuple):
     triangles: list[np.ndarray]
 
     @classmethod
-    def of(cls, parts: Sequence[_Part]) -> _Cover:
-        """Of some shapes."""
+    def of(cls, meshes: Sequence[trimesh.Trimesh]) -> _Cover:
+        """Of some shapes, as meshes."""
         cover = cls([], [], [])
-        for part in parts:
-            triangles = np.asarray(part.mesh.triangles)
+        for mesh in meshes:
+            triangles = np.asarray(mesh.triangles)
             pieces, is_solid = cached_pieces(triangles)
             (cover.solid if is_solid else cover.loose).extend(pieces)
             if not is_solid:
@@ -276,19 +276,22 @@ def shapes_of_links(model: UrdfModel) -> dict[str, list[LinkShape | LinkMesh]]:
     return shapes_of
 
 
-def spheres_of_object(name: str, given: Any, max_overshoot: float | None) -> np.ndarray:
-    """Spheres (n, 4) of an object: given as rows, or fitted to fill a mesh or shape."""
+def body_of_object(name: str, link: str, given: Any, max_overshoot: float | None) -> Body:
+    """An object on a link: spheres that are given as rows; or a mesh or shape.
+
+    To these spheres are fitted that fill them, and they have convex pieces.
+    """
     is_pair = isinstance(given, tuple | list) and len(given) == 2 and np.ndim(given[0]) == 2
-    if isinstance(given, Shape):
-        return cached_fit(given, max_overshoot, fill=True).spheres
     is_path = hasattr(given, "__fspath__") or isinstance(given, str)
     if isinstance(given, trimesh.Trimesh) or is_pair or is_path:
-        mesh = trimesh.Trimesh(*read_mesh(name, given), process=False)
-        return cached_fit(mesh, max_overshoot, fill=True).spheres
-    rows = sphere_array(f"spheres of {short_repr(name)}", given)
-    if len(rows) == 0:
-        raise ValueError(f"spheres of {short_repr(name)} must not be empty, got none")
-    return rows
+        given = trimesh.Trimesh(*read_mesh(name, given), process=False)
+    elif not isinstance(given, Shape):
+        rows = sphere_array(f"spheres of {short_repr(name)}", given)
+        if len(rows) == 0:
+            raise ValueError(f"spheres of {short_repr(name)} must not be empty, got none")
+        return Body(link, rows)
+    fitted = Body(link, cached_fit(given, max_overshoot, fill=True).spheres)
+    return _Cover.of([mesh_of(given)]).with_balls((), fitted)
 
 
 def padded(
@@ -302,13 +305,5 @@ def padded(
         lengths = dict.fromkeys(model.bodies, padding)
     for name, length in lengths.items():
         validate.require_number(f"padding of {short_repr(name)}", length)
-    bodies = {
-        name: Body(
-            body.link,
-            inflated(body.spheres, lengths[name]),
-            tuple(p._replace(radius=p.radius + lengths[name]) for p in body.pieces),
-            surface=body.surface and body.surface.widened(lengths[name]),
-        )
-        for name, body in model.bodies.items()
-    }
+    bodies = {name: body.widened(lengths[name]) for name, body in model.bodies.items()}
     return replace(model, bodies=bodies)

@@ -45,6 +45,11 @@ class LinkSurface:
         """With another radius, by a length more [m]."""
         return LinkSurface(self.triangles, self.n_solid, self.radius + padding)
 
+    def moved(self, pose: Array) -> LinkSurface:
+        """At a pose (4, 4) in the frame of the link."""
+        triangles = self.triangles.astype(float) @ pose[:3, :3].T + pose[:3, 3]
+        return LinkSurface(triangles.astype(np.float32), self.n_solid, self.radius)
+
     def rows_in(self, pose: Array, pieces: Sequence[ConvexPiece]) -> NDArray[np.float32]:
         """Rows (n, 4) of the tree in another frame, see `surface_rows`.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import torch
@@ -18,7 +19,6 @@ from warp_collision.queries import dispatch
 from warp_collision.queries.dispatch import outside_graphs, reads_values
 from warp_collision.robot.fitting.coverage import Coverage
 from warp_collision.robot.fitting.fit_cache import cached_coverage
-from warp_collision.robot.fitting.sphere_arrays import inflated, moved
 from warp_collision.robot.model.collision_report import CollisionReport, ReportedScene
 from warp_collision.robot.model.joint_curve import JointCurve
 from warp_collision.robot.model.link_pairs import (
@@ -28,7 +28,7 @@ from warp_collision.robot.model.link_pairs import (
     SelfCollisionPairs,
     checked_pairs,
 )
-from warp_collision.robot.model.link_shapes import mesh_in_link, spheres_of_object
+from warp_collision.robot.model.link_shapes import body_of_object, mesh_in_link
 from warp_collision.robot.model.link_spheres import LinkSpheres
 from warp_collision.robot.model.robot_description import (
     RobotDescription,
@@ -336,7 +336,7 @@ class RobotSpheres(LinkSpheres):
             name: of the object, in `sphere_links`.
             link: the link that it moves with, and may touch.
             spheres: rows x, y, z, radius [m]; or what `MeshWorld.add` takes, which is filled with
-                spheres by `fit_spheres`.
+                spheres by `fit_spheres`, and covered by convex pieces for `shapes="exact"`.
             pose: x, y, z, qw, qx, qy, qz of the object in the frame of the link.
             touch_links: other links that it may touch.
             padding: added to the radii of the spheres [m].
@@ -363,11 +363,11 @@ class RobotSpheres(LinkSpheres):
             raise ValueError(f"name must be new to the robot, got {short_repr(name)}")
         require_links("link", [link], self.link_names)
         require_links("touch_links", touch_links, self.layout.names)
-        rows = inflated(spheres_of_object(name, spheres, max_overshoot), padding)
+        body = body_of_object(name, link, spheres, max_overshoot).widened(padding)
         if pose is not None:
-            rows = moved(rows, matrix_from(validate.check_pose("pose", pose).tolist()))
+            body = body.moved(matrix_from(validate.check_pose("pose", pose).tolist()))
         only_in = None if envs is None else validate.env_set(envs, _MAX_ENVS)
-        attached = self._attached | {name: Body(link, rows, envs=only_in)}
+        attached = self._attached | {name: replace(body, envs=only_in)}
         self._carry(attached, self._touching | {name: (link, *touch_links)})
 
     def detach(self, name: str) -> None:

@@ -46,6 +46,21 @@ class Body:
     envs: frozenset[int] | None = None
     surface: LinkSurface | None = None
 
+    def widened(self, length: float) -> Body:
+        """With a length added to all radii [m]."""
+        return replace(
+            self,
+            spheres=inflated(self.spheres, length),
+            pieces=tuple(p._replace(radius=p.radius + length) for p in self.pieces),
+            surface=self.surface and self.surface.widened(length),
+        )
+
+    def moved(self, pose: np.ndarray) -> Body:
+        """At a pose (4, 4) in the frame of the link."""
+        pieces = self.pieces and tuple(self.pieces_in(pose))
+        surface = self.surface and self.surface.moved(pose)
+        return replace(self, spheres=moved(self.spheres, pose), pieces=pieces, surface=surface)
+
     def pieces_in(self, frame_from_link: np.ndarray) -> list[ConvexPiece]:
         """The pieces in another frame: the spheres where there are no others."""
         balls = [ConvexPiece(row[None, :3], row[3]) for row in self.spheres if not row[3] < 0.0]
