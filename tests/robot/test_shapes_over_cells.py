@@ -18,8 +18,10 @@ from warp_collision import (
     RobotSpheres,
     VoxelGrid,
     configuration_in_collision,
+    joint_path_clearance,
     joint_path_in_collision,
 )
+from warp_collision.robot import JointCurve
 from warp_collision.robot.model.link_shapes import mesh_in_link
 from warp_collision.robot.model.sampled_pairs import random_joints
 
@@ -179,3 +181,30 @@ def test_motions(
     assert not (hit & (truth > 0.02)).any()
     assert (by_spheres & ~hit).sum() >= 1
     assert 0.03 < hit.mean() < 0.9
+
+
+@pytest.mark.parametrize("make", mostly_slow(KINDS, (cloud,)))
+def test_curves(
+    arm: RobotSpheres, make: Callable[[torch.device], Placed], device: torch.device
+) -> None:
+    """As motions, of cubic pieces that bend by as much as they move."""
+    world, fixed = make(device)
+    rng = np.random.default_rng(9)
+    count, shares = 200, np.linspace(0.0, 1.0, 5)
+    begin = random_joints(arm.joint_limits, count, torch.Generator().manual_seed(5)).numpy()
+    ends = np.stack((begin, begin + 0.03 * rng.normal(size=begin.shape)), axis=1)
+    rates = 0.12 * rng.normal(size=ends.shape)
+    curve = JointCurve.from_hermite([0.0, 1.0], ends, rates)
+    options = {"self_collision": False, "ignore": [("base", name) for name in world.names()]}
+    by_spheres = joint_path_in_collision(curve, arm, world, **options)[:, 0].cpu().numpy()
+    hit = joint_path_in_collision(curve, arm, world, shapes="exact", **options)[:, 0].cpu().numpy()
+    found = joint_path_clearance(curve, arm, world, shapes="exact", **options)
+    dense = curve.at(shares)
+    truth = true_clearance(arm, dense.flatten(0, 1), fixed).reshape(count, -1).min(1)
+    assert not (hit & ~by_spheres).any()
+    assert not (~hit & (truth <= 0.0)).any()
+    assert not (hit & (truth > 0.03)).any()
+    assert (by_spheres & ~hit).sum() >= 1
+    assert 0.03 < hit.mean() < 0.9
+    lower = found.lower[:, 0].cpu().numpy()
+    assert (lower <= truth + 1e-5)[lower > 0.0].all()
