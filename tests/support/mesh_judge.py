@@ -1,6 +1,6 @@
 """Clearance of the links of a robot by their meshes, in float64, as coal has it.
 
-What is wholly inside of a closed mesh touches it, too, which coal does not see.
+What is wholly inside of another body touches it, too, which coal does not see.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,16 +21,19 @@ class Fixed(NamedTuple):
         shape: its surface; of a ball the solid.
         pose: (4, 4).
         solid: its closed mesh in its own frame, if it has an inside.
+        point: one of its points, in its own frame.
     """
 
     shape: Any
     pose: Array
     solid: trimesh.Trimesh | None = None
+    point: tuple[float, ...] = (0.0, 0.0, 0.0)
 
 
 def of_mesh(mesh: trimesh.Trimesh, pose: Array, *, is_solid: bool = True) -> Fixed:
     """A mesh at a pose."""
-    return Fixed(coal_mesh(mesh), pose, mesh if is_solid else None)
+    point = tuple(mesh.vertices[0].tolist())
+    return Fixed(coal_mesh(mesh), pose, mesh if is_solid else None, point)
 
 
 def of_balls(centers: Array, radius: float, pose: Array) -> list[Fixed]:
@@ -65,17 +68,25 @@ class MeshJudge:
                 for fixed, at in self._obstacles:
                     result.clear()
                     found = coal.distance(model, place, fixed.shape, at, request, result)
-                    if fixed.solid is not None and found > 0.0:
-                        found *= not self._encloses(fixed, frame, mesh)
+                    if found > 0.0:
+                        found *= not self._is_one_inside(fixed, frame, mesh)
                     least = min(least, max(found, 0.0))
         return least
 
-    def _encloses(self, fixed: Fixed, frame: Array, mesh: trimesh.Trimesh) -> bool:
-        """Whether a body that meets no surface of an obstacle is inside, by one of its points."""
-        assert fixed.solid is not None
-        local = np.linalg.inv(fixed.pose) @ frame @ np.append(mesh.vertices[0], 1.0)
-        low, high = fixed.solid.bounds
-        if not ((local[:3] > low) & (local[:3] < high)).all():
-            return False
-        faces = fixed.solid.faces
-        return bool(abs(winding_number(local[None, :3], fixed.solid.vertices, faces)[0]) > 0.5)
+    def _is_one_inside(self, fixed: Fixed, frame: Array, mesh: trimesh.Trimesh) -> bool:
+        """Whether of two bodies whose surfaces do not meet one is inside, by one of its points."""
+        of_fixed = fixed.pose @ np.append(fixed.point, 1.0)
+        if _encloses(mesh, frame, of_fixed):
+            return True
+        return fixed.solid is not None and _encloses(
+            fixed.solid, fixed.pose, frame @ np.append(mesh.vertices[0], 1.0)
+        )
+
+
+def _encloses(mesh: trimesh.Trimesh, pose: Array, point: Array) -> bool:
+    """Whether a point (4,) of the world is inside of a mesh at a pose (4, 4)."""
+    local = (np.linalg.inv(pose) @ point)[:3]
+    low, high = mesh.bounds
+    if not ((local > low) & (local < high)).all():
+        return False
+    return bool(abs(winding_number(local[None], mesh.vertices, mesh.faces)[0]) > 0.5)
