@@ -17,15 +17,16 @@ if TYPE_CHECKING:
 SUMMARY = "check spheres in a file against the meshes in a file"
 DESCRIPTION = """\
 Prints a row for every path, worst first: whether it is free, its certified
-clearance, which two bodies come nearest to each other, and where. A clearance is
-the distance from a sphere's surface to the nearest obstacle. In contact it is
-negative, by the depth. For a single path it prints every waypoint, with its cost.
+clearance, which two bodies come nearest to each other, and where. A clearance
+is the distance from a sphere's surface to the nearest obstacle. In contact it
+is negative, by the depth. For a single path it prints every waypoint, with its
+cost.
 
-With --robot, PATHS are joint values. The report lists contacts at the waypoints,
-and checks the motion between them on the arcs that the joints make. Free is a
-proof about the robot's spheres. If these leave out parts of the robot, the report
-says so. A contact at all joint values, such as a base in a floor, is a collision.
-It is listed once, and paths are checked without it.
+With --robot, PATHS are joint values. The report lists contacts at the
+waypoints, and checks the motion between them on the arcs that the joints make.
+Free is a proof about the robot's spheres. If these leave out parts of the
+robot, the report says so. A contact at all joint values, such as a base in a
+floor, is a collision. It is listed once, and paths are checked without it.
 """
 
 EPILOG = """\

@@ -10,10 +10,10 @@ from warp_collision.messages import escaped
 
 SUMMARY = "label the paths of a data set: proven free, clearance, cost, contact"
 DESCRIPTION = """\
-Writes a row for every path of a data set, as Parquet files in a folder: whether
-it is proven free, its certified clearance, its cost, the first contact, and which
-two bodies are nearest. A run that ended early continues where it was. It does not
-compute rows again that are written.
+Writes a row for every path of a data set, as Parquet files in a folder:
+whether it is proven free, its certified clearance, its cost, the first contact,
+and which two bodies are nearest. A run that ended early continues where it was.
+It does not compute rows again that are written.
 """
 
 EPILOG = """\
