@@ -1,4 +1,4 @@
-"""Names of GPUs, kernels that are compiled ahead for one, and what is freed around a capture."""
+"""Names of GPUs, kernels compiled ahead for one, memory around a capture and where it is full."""
 
 import gc
 import re
@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+import trimesh
 import warp as wp
 
-from warp_collision import MeshWorld
+from warp_collision import MeshWorld, sphere_cost
 from warp_collision.cli import compile_kernels
 from warp_collision.cli.__main__ import main
 from warp_collision.devices import canonical_device
@@ -76,3 +77,34 @@ def test_nothing_is_freed_during_a_capture(gpu: torch.device, cuda: Any) -> None
         torch.zeros(1, device=gpu)
     free_with(others[1], [], gpu)
     assert is_held() is None
+
+
+@pytest.mark.parametrize("made", ["Mesh", "Bvh"])
+def test_where_warp_runs_out_torch_gives_back(
+    made: str, gpu: torch.device, cuda: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Warp and torch have a pool each; torch's unused memory is no reason to fail."""
+    world, spheres = MeshWorld(device=gpu), torch.full((1, 1, 1, 4), 0.1, device=gpu)
+    make, is_full, emptied = getattr(wp, made), [True], []
+    monkeypatch.setattr(cuda, "empty_cache", lambda: emptied.append(is_full.clear()))
+
+    def make_where_there_is_room(*arguments: Any, **options: Any) -> Any:
+        if is_full:
+            raise RuntimeError("Failed to allocate 1024 bytes on device")
+        return make(*arguments, **options)
+
+    monkeypatch.setattr(wp, made, make_where_there_is_room)
+    world.add("ball", trimesh.creation.icosphere(1, 0.2))
+    assert (sphere_cost(spheres, world) > 0.0).all()
+    assert len(emptied) == 1
+    is_full.append(True)
+    monkeypatch.setattr(cuda, "empty_cache", lambda: emptied.append(None))
+
+    def add_another() -> None:
+        world.add("other", trimesh.creation.icosphere(1, 0.3))
+        sphere_cost(spheres, world)
+
+    with pytest.raises(RuntimeError, match="Failed to allocate"):
+        add_another()
+    is_full.clear()
+    assert (sphere_cost(spheres, world) > 0.0).all()
