@@ -1,4 +1,4 @@
-"""An obstacle is dragged through paths; what the page says of each is what a judge says.
+"""An obstacle is moved through paths; what the viewer says of each is what a judge says.
 
 The judge has kinematics, distances and contacts of its own, see `path_judge.py`.
 """
@@ -14,7 +14,7 @@ pytest.importorskip("viser", reason="the extra `view` is not installed")
 pytest.importorskip("pinocchio", reason="the judge's kinematics are not installed")
 pytest.importorskip("coal", reason="the judge's contacts are not installed")
 from path_judge import Judge, Judgement, Scene
-from viewer_pages import GOAL, START, Page
+from viewer_pages import GOAL, START
 from warp_collision import Cuboid, MeshWorld
 from warp_collision.viewer import Viewer
 
@@ -107,45 +107,3 @@ def test_each_word_is_that_of_the_judge(panda):
                 assert viewer.wait(120)
                 trial.require(name, label, re.sub("<[^>]+>", "", viewer._paths._verdict.content))
         assert min(trial.verdicts.values()) > 0, trial.verdicts
-
-
-@pytest.mark.slow
-def test_an_obstacle_dragged_through_ten_paths(chromium, panda):
-    """By the mouse, in the page, whose text is what is read."""
-    with Viewer(world_of_a_post(), panda, port=0) as viewer:
-        trial = Trial(viewer, 10, seed=2)
-        seen = Page(chromium, viewer)
-        viewer.select("post")
-        assert viewer.wait(120)
-        world = viewer._world
-        seen.tab("path")
-        for step in (0.25, 0.5, -1.0):
-            before = world._world.pose("post").clone()
-
-            def moved(before=before) -> float:
-                return abs((world._world.pose("post") - before)[1].item())
-
-            for _ in range(5):  # as a person would, where the page has not drawn the gizmo yet
-                middle = world._world.pose("post")[:3].double().numpy()
-                arrow = middle + np.array([0.0, 0.8 * world._gizmo.scale, 0.0])
-                seen.drag(arrow, arrow + np.array([0.0, step, 0.0]))
-                seen.page.wait_for_timeout(2000)
-                assert viewer.wait(300)
-                if moved() > 0.05:
-                    break
-            assert moved() > 0.05, "the gizmo was not dragged"
-            for name in trial.paths:
-                viewer.put("open", lambda name=name: viewer._paths.open(name))
-                assert viewer.wait(300)
-                label = viewer._paths._choice.value
-                verdict = re.sub("<[^>]+>", "", viewer._paths._verdict.content)
-                # What the server says is on the page, and nothing of before.
-                seen.see(verdict)
-                seen.page.wait_for_function(
-                    "label => [...document.querySelectorAll('input')].some(e => e.value === label)",
-                    arg=label,
-                )
-                trial.require(name, label, verdict)
-        assert min(trial.verdicts.values()) > 0, trial.verdicts
-        assert seen.errors == []
-        seen.page.close()
