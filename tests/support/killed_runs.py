@@ -84,6 +84,8 @@ def run(arguments: Sequence[str]) -> int:
             status = main(arguments)
     except SystemExit as error:
         status = int(error.code or 0)
+    except KeyboardInterrupt:  # before the command began, or after it ended
+        status = _STATUS_OF_INTERRUPT
     finally:
         os._exit(status)
 
