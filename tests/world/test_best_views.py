@@ -1,5 +1,6 @@
 """Which of several cameras shows most of what a path needs, against images that are then taken."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -100,3 +101,31 @@ def test_wrong_cameras() -> None:
         seen.best_views([LENS], path)  # pyright: ignore
     with pytest.raises(ValueError, match="max_depth must be positive"):
         seen.best_views([Camera(LENS, POSES[0], size=SIZE)], path, max_depth=0.0)
+    with pytest.raises(TypeError, match="cameras must be a sequence of Cameras, got one Camera"):
+        seen.best_views(Camera(LENS, POSES[0], size=SIZE), path)  # pyright: ignore
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "message"),
+    [
+        (torch.zeros(7), ValueError, r"must be spheres \(\.\.\., 4\) x, y, z, .*got shape \(7,\)"),
+        (torch.zeros(()), ValueError, r"must be spheres .*, got shape \(\)"),
+        (None, TypeError, r"must be spheres .*, got NoneType"),
+        (object(), TypeError, r"must be spheres .*, got object"),
+        (torch.tensor([[0.5, math.nan, 0.5, 0.1]]), ValueError, r"must be finite, got \[0\.5, nan"),
+        (torch.tensor([[0.5, 0.5, 0.5, math.nan]]), ValueError, "must be finite"),
+        (torch.tensor([[0.5, 0.5, 0.5, math.inf]]), ValueError, "must be finite"),
+    ],
+)
+def test_wrong_spheres(path: object, error: type[Exception], message: str) -> None:
+    seen = OccupancyMap(((0, 0, 0), (1, 1, 1)), 0.1)
+    with pytest.raises(error, match=f"path {message}"):
+        seen.best_views([Camera(LENS, POSES[0], size=SIZE)], path)
+    with pytest.raises(error, match=f"spheres {message}"):
+        seen.fractions(path)
+
+
+def test_disabled_spheres_need_not_be_finite() -> None:
+    seen = OccupancyMap(((0, 0, 0), (1, 1, 1)), 0.1)
+    spheres = torch.tensor([[math.nan, 0.5, 0.5, -1.0], [0.5, 0.5, 0.5, 0.2]])
+    assert seen.fractions(spheres) == seen.fractions(spheres[1:])

@@ -44,10 +44,25 @@ def scan_view(scan: ScanImage, is_strict: bool) -> Any:
 
 
 def voxels_in(
-    spheres: Any, lower: np.ndarray, edge: float, shape: tuple[int, ...]
+    name: str, spheres: Any, lower: np.ndarray, edge: float, shape: tuple[int, ...]
 ) -> tuple[np.ndarray, int]:
-    """Voxels of a grid (nx, ny, nz) whose centers are in spheres (..., 4), and how many beyond."""
-    rows = torch.as_tensor(spheres).detach().double().cpu().reshape(-1, 4).numpy()
+    """Voxels of a grid (nx, ny, nz) whose centers are in spheres (..., 4), and how many beyond.
+
+    Raises:
+        TypeError: no tensor or array of numbers; the message has the name.
+        ValueError: another shape, or a sphere that is not finite.
+    """
+    wanted = "spheres (..., 4) x, y, z, radius"
+    try:
+        tensor = torch.as_tensor(spheres).detach().double().cpu()
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name} must be {wanted}, got {type(spheres).__name__}") from None
+    if tensor.ndim == 0 or tensor.shape[-1] != 4:
+        raise ValueError(f"{name} must be {wanted}, got shape {tuple(tensor.shape)}")
+    rows = tensor.reshape(-1, 4).numpy()
+    bad = rows[~(rows[:, 3] < 0.0) & ~np.isfinite(rows).all(axis=1)]
+    if len(bad):
+        raise ValueError(f"{name} must be finite, got {bad[0].tolist()}")
     known = np.zeros(shape, bool)
     outer: set[tuple[int, int, int]] = set()
     for *center, radius in rows[rows[:, 3] >= 0.0]:

@@ -485,6 +485,10 @@ class OccupancyMap:
             "free", "occupied", "unseen" and "beyond", parts of 1 of the voxels whose centers are
             in a sphere; all 0 where there are none.
 
+        Raises:
+            TypeError: no spheres.
+            ValueError: spheres of another shape, or not finite.
+
         Example:
             >>> import torch
             >>> from warp_collision import OccupancyMap
@@ -493,7 +497,7 @@ class OccupancyMap:
             1.0
         """
         states = self.states
-        known, n_beyond = voxels_in(spheres, self.lower, self.voxel_size, states.shape)
+        known, n_beyond = voxels_in("spheres", spheres, self.lower, self.voxel_size, states.shape)
         names = ("free", FREE), ("occupied", OCCUPIED), ("unseen", UNSEEN)
         counts = {name: int((states[known] == int(state)).sum()) for name, state in names}
         counts["beyond"] = n_beyond
@@ -520,7 +524,8 @@ class OccupancyMap:
             would show; best first, all 0 where none is unseen.
 
         Raises:
-            ValueError: no cameras, or one without a size.
+            TypeError: what is no camera, or no spheres.
+            ValueError: no cameras, or one without a size; spheres of another shape, or not finite.
 
         Example:
             >>> import torch
@@ -533,6 +538,8 @@ class OccupancyMap:
             >>> seen.best_views([beside, above], path)
             [(1, 1.0), (0, 0.0)]
         """
+        if isinstance(cameras, Camera):
+            raise TypeError("cameras must be a sequence of Cameras, got one Camera")
         views = [camera_view(camera) for camera in cameras]
         if not views:
             raise ValueError("cameras must be at least one, got none")
@@ -541,7 +548,7 @@ class OccupancyMap:
             require_number("max_depth", max_depth, positive=True)
             far = float(max_depth)
         states = self.states
-        known, _ = voxels_in(path, self.lower, self.voxel_size, states.shape)
+        known, _ = voxels_in("path", path, self.lower, self.voxel_size, states.shape)
         unseen = np.flatnonzero((known & (states == int(UNSEEN))).T).astype(np.int32)
         shown = torch.zeros((len(views), len(unseen)), dtype=torch.bool, device=self._device)
         table = torch.cat([upload_struct(view, self._device) for view in views])
