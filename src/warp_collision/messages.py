@@ -110,9 +110,8 @@ def any_error_at(where: str) -> Iterator[None]:
 def depth_of_caller() -> int:
     """How many frames above the function that warns the library was called: its `stacklevel`."""
     depth, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(
-        "warp_collision"
-    ):
+    ours = "warp_collision", "torch.utils._contextlib"  # the latter wraps what needs no gradient
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(ours):
         depth, frame = depth + 1, frame.f_back
     return depth
 

@@ -258,6 +258,10 @@ def test_wrong_input_raises(panda):
     nan = [float("nan"), *LEFT[1:]]
     with pytest.raises(ValueError, match="goal must be finite, got nan in batch row 1 for panda_j"):
         plan(panda, world, [LEFT, LEFT], [RIGHT, nan])
+    with pytest.raises(TypeError, match="goal must be a float32 or float64 tensor, got NoneType"):
+        optimize_paths(torch.tensor([LEFT]), None, panda, world)
+    with pytest.raises(ValueError, match=r"goal must have shape \(\.\.\., 7\).* got \(1, 6\)"):
+        plan(panda, world, [LEFT], [RIGHT[:6]])
     with pytest.raises(ValueError, match=r"start must have shape"):
         plan(panda, world, LEFT, [RIGHT])
     with pytest.raises(ValueError, match=r"goal must have the shape of start"):

@@ -1,6 +1,7 @@
 """Joint values in degrees are noticed in the first calls."""
 
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from warp_collision import (
     joint_path_cost,
 )
 from warp_collision.examples import load_panda
+from warp_collision.planning import optimize_paths
 
 DEGREES = [0.0, -45.0, 0.0, -120.0, 0.0, 90.0, 45.0]
 WHEEL = """<robot name="cart"><link name="base"/>
@@ -40,6 +42,15 @@ def test_paths_and_later_calls_are_looked_at():
         configuration_in_collision(torch.zeros(1, 7), robot, world)
     with pytest.warns(UnitsWarning, match="panda_joint4"):
         joint_path_cost(torch.tensor([[[0.0] * 7, [0, 0, 0, -120.0, 0, 0, 0]]]), robot, world)
+
+
+def test_a_plan_in_degrees_is_named_where_it_is_asked_for():
+    """Not in torch, whose `no_grad` is around the planner."""
+    joints, world = torch.tensor([DEGREES]), MeshWorld(device="cpu")
+    with pytest.warns(UnitsWarning, match="got -45 of panda_joint2") as caught:
+        with pytest.raises(ValueError, match="goal must be free and within joint limits"):
+            optimize_paths(torch.deg2rad(joints), joints, load_panda(), world)
+    assert {Path(warning.filename).name for warning in caught} == {Path(__file__).name}
 
 
 def test_what_cannot_be_degrees(tmp_path):

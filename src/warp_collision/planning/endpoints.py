@@ -50,7 +50,7 @@ def endpoint_operand(
     name: str, value: Tensor, robot: RobotSpheres, world: MeshWorld, must_be_finite: bool
 ) -> Tensor:
     """Joint values (batch, n_joints) float32, a copy without a gradient."""
-    robot.check_joints(value)
+    robot.check_joints(value, name)
     if value.ndim != 2:
         raise ValueError(
             f"{name} must have shape (batch, n_joints), got {validate.shape_of(value)}"

@@ -214,7 +214,7 @@ def timed(
 
 def _paths(path: Tensor, robot: RobotSpheres, world: MeshWorld) -> Tensor:
     """Joint paths, valid."""
-    robot.check_joints(path)
+    robot.check_joints(path, "path")
     if path.ndim != 3 or path.shape[0] == 0 or path.shape[1] < 2:
         raise ValueError(
             "path must have shape (batch, horizon, n_joints) with at least 2 waypoints, got "

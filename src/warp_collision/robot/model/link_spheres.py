@@ -178,14 +178,14 @@ class LinkSpheres:
         parts = parts_for(joints, self.layout.tables(joints.device), max_deviation)
         return cut(joints, parts + 1 if odd and parts % 2 == 0 else parts)
 
-    def check_joints(self, joints: Tensor) -> None:
-        """Requires joint values (..., n_joints)."""
+    def check_joints(self, joints: Tensor, name: str = "joints") -> None:
+        """Requires joint values (..., n_joints); the name is for the message."""
         if not isinstance(joints, Tensor) or joints.dtype not in (torch.float32, torch.float64):
             kind = joints.dtype if isinstance(joints, Tensor) else type(joints).__name__
-            raise TypeError(f"joints must be a float32 or float64 tensor, got {kind}")
+            raise TypeError(f"{name} must be a float32 or float64 tensor, got {kind}")
         if joints.ndim == 0 or joints.shape[-1] != len(self.joint_names):
             raise ValueError(
-                f"joints must have shape (..., {self.n_joints}), one value for each of "
+                f"{name} must have shape (..., {self.n_joints}), one value for each of "
                 f"{', '.join(self.joint_names)}, got {tuple(joints.shape)}"
             )
         # In this order: graphs would be compiled once more for each number of calls.
