@@ -60,10 +60,9 @@ class DepthOptions:
         max_angle: largest angle between rays and normals [rad]. Neighbours that differ by more are
             of two surfaces; pixels between the two, and those with no two neighbours on their own
             surface, are flying, and left out.
-        max_hole: what is assumed by `OccupancyMap` of pixels that say nothing: a hole of at most so
-            many pixels, of which none is at the edge of the image, hides nothing that is nearer
-            than all pixels around it. 0 to 10,000: those beside silhouettes that two eyes of a
-            stereo camera do not both see have some hundreds.
+        max_hole: what `OccupancyMap` assumes of pixels without a return. A hole of at most so many
+            pixels, none at the edge of the image, hides nothing nearer than all pixels around it.
+            0 to 10,000. Beside silhouettes, holes of stereo cameras have some hundreds of pixels.
         robot: a `RobotSpheres`, whose own points are left out,
         joints: at these joint values (n_joints,),
         robot_margin: and what may be nearer to its spheres than this, with the noise [m].

@@ -89,10 +89,11 @@ def render(
     Args:
         world: the obstacles; None for none.
         robot: the robot.
-        joints: joint values (n_joints,), a path (horizon, n_joints), up to four paths (batch,
-            horizon, n_joints) or a mapping of names to paths, side by side; what `optimize_paths`
-            returns; or a `JointCurve`, whose pieces are proven, and of which a film is in real
-            time. Without, the robot is drawn in the middle of its limits.
+        joints: joint values (n_joints,) or a path (horizon, n_joints). Up to four paths (batch,
+            horizon, n_joints), or a mapping of names to paths, are drawn side by side. What
+            `optimize_paths` returns is taken too, and a `JointCurve`. The pieces of a curve are
+            proven, and its film is in real time. Without joints, the robot is drawn in the middle
+            of its limits.
         output: the file to write: .png, or .gif or .mp4 of a robot that moves along one path. An
             existing file is replaced.
         view: "front", "back", "left", "right", "top", "corner", or azimuth and elevation of the eye
