@@ -236,9 +236,7 @@ nearest_obstacles = make_walk(nearer_of_body, BodyAtRest, Nearest)
 
 
 @wp.func
-def nearest_of_body(
-    rest: BodyAtRest, scene: Scene, env: int, guess: float, best: Nearest
-) -> Nearest:
+def nearest_of_body(rest: BodyAtRest, scene: Scene, env: int, best: Nearest) -> Nearest:
     """Updates the nearest by a body against all enabled obstacles of its env.
 
     With a tree it looks into boxes of growing size, until the nearest lies within the last one.
@@ -247,7 +245,6 @@ def nearest_of_body(
         rest: the body.
         scene: the obstacles.
         env: its env, which there is.
-        guess: how far from the center of the body the nearest one may be, at least 0 [m].
         best: so far.
     """
     if not is_in_range(rest.center):
@@ -258,11 +255,12 @@ def nearest_of_body(
     tree = tree_of(scene, env)
     if tree.bvh != wp.uint64(0):
         box_distance = distance_to_root(tree, rest.center)
-        if box_distance >= reach:
+        # In a box it may be at any depth.
+        if box_distance > 0.0 and box_distance >= reach:
             return best
         box_distance = wp.max(box_distance, distance_of_few(scene, env, rest.center))
         reach = box_distance + radius
-    searched = float(-1.0)
+    searched = float(-FAR)
     while searched < best.distance + radius:
         searched = wp.min(reach, wp.max(best.distance + radius, 0.0))
         best = nearest_obstacles(scene, env, rest.body.begin, rest.center, searched, rest, best)
@@ -277,7 +275,6 @@ def nearest_of_row(
     row: wp.vec3i,
     scene: Scene,
     env: int,
-    before: float,
 ) -> Nearest:
     """The nearest of some bodies to the obstacles of an env.
 
@@ -287,7 +284,6 @@ def nearest_of_row(
         row: begin and end of those of this one.
         scene: the obstacles.
         env: which env.
-        before: clearance of another link, where the search begins [m].
     """
     best = nothing_near()
     if not is_env(scene, env) or not wp.isfinite(at.rounding):
@@ -298,8 +294,7 @@ def nearest_of_row(
             frame_pose = at.frame_poses[body.frame]
             center = point_in_world(frame_pose, body.center)
             rest = BodyAtRest(at.robot.spheres, body, members[m], frame_pose, center)
-            guess = wp.clamp(before, 0.0, 1.0) + 2.0 * body.radius
-            best = nearest_of_body(rest, scene, env, guess, best)
+            best = nearest_of_body(rest, scene, env, best)
     return best
 
 
@@ -534,15 +529,13 @@ def link_distances(
     )
     root = root_at(base, row, waypoint).frame_pose
     at.rounding = write_poses(at.robot, joints[row, waypoint], root, at.frame_poses)
-    before = float(0.0)
     for r in range(rows.shape[0]):
         nearest = nothing_near()
         of_pairs = rows[r][2] != 0
         if of_pairs:
             nearest = nearest_of_pairs(at, members, rows[r], body_pairs, left_out)
         else:
-            nearest = nearest_of_row(at, members, rows[r], scene, env, before)
-            before = nearest.distance
+            nearest = nearest_of_row(at, members, rows[r], scene, env)
         write_row(at, members, rows[r], body_pairs, nearest, values[row, waypoint, r])
         is_obstacle = nearest.other >= 0 and not of_pairs
         slot = wp.where(is_obstacle, nearest.other - env * scene.n_slots, -1)

@@ -214,6 +214,29 @@ def test_groups(robots: dict[str, RobotSpheres], device: torch.device) -> None:
         assert (both.weights[:, row, None] >= each.weights[:, of_row] - 1.0).all()
 
 
+@pytest.mark.parametrize("n_more", [0, 50])
+def test_groups_deep_inside(
+    n_more: int, robots: dict[str, RobotSpheres], device: torch.device
+) -> None:
+    """The deepest of several links counts, in either order, metres deep."""
+    rng = np.random.default_rng(36)
+    robot = robots["panda"]
+    world = MeshWorld(max_obstacles=60, device=device)
+    world.add("rock", Cuboid((20.0, 20.0, 20.0)), (3.0, 1.0, 2.0, 1.0, 0.0, 0.0, 0.0))
+    for index in range(n_more):
+        place = (*rng.uniform(30.0, 40.0, 3), 1.0, 0.0, 0.0, 0.0)
+        world.add(f"pebble {index}", Cuboid((0.1, 0.1, 0.1)), place)
+    joints = random_joints(robot, rng, 5)
+    each = found_for(joints, robot, world)
+    names = [row[0] for row in each.rows]
+    least, where = each.distance.min(dim=1)
+    assert (least < -6.0).all()
+    assert (where > 0).any()
+    for order in (names, names[::-1]):
+        both = found_for(joints, robot, world, links={"all": order})
+        torch.testing.assert_close(both.distance[:, 0], least)
+
+
 def test_other_arguments(robots: dict[str, RobotSpheres], device: torch.device) -> None:
     """Envs, base poses, allowed contacts, other poses, attached objects and one configuration."""
     robot = RobotSpheres(PANDA)
