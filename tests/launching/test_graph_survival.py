@@ -18,6 +18,7 @@ from warp_collision import (
     MeshWorld,
     PointCloud,
     RobotSpheres,
+    Sphere,
     configuration_in_collision,
     in_collision,
     joint_path_cost,
@@ -352,3 +353,62 @@ def test_after_growth_a_replay_calls_nothing_free(
     graph.replay()
     assert [hit.any().item() for hit in results[:3]] == [world.n_envs == 1] * 3
     assert (results[-1] > -1.0).all()
+
+
+@pytest.mark.parametrize("is_all", [True, False])
+def test_after_growth_a_replay_that_disables_calls_nothing_free(
+    is_all: bool, gpu: torch.device, cuda: Any
+) -> None:
+    """All obstacles of a full env are disabled by the graph itself, at once or one by one."""
+    world = MeshWorld(max_obstacles=3, device=gpu)
+    for index in range(3):
+        world.add(f"ball {index}", Sphere(0.1), (9.0 + index, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0))
+    spheres = spheres_at([(0.0, 0.0, 0.0), (9.0, 0.0, 0.0)], gpu)
+    mask = torch.zeros(3, dtype=torch.int32, device=gpu)
+
+    def call() -> Tensor:
+        if is_all:
+            world.set_enabled(mask)
+        else:
+            for index in range(3):
+                world.enable(index, mask[index])
+        return in_collision(spheres, world)
+
+    graph, hit = captured(cuda, call)
+    graph.replay()
+    assert not hit.any()
+    mask.fill_(4)
+    graph.replay()
+    assert hit.cpu().flatten().tolist() == [False, True]
+    mask.zero_()
+    graph.replay()
+    assert not hit.any()
+    world.grow(max_obstacles=4)
+    graph.replay()
+    assert hit.all()
+    assert (world.enabled[0].cpu() == torch.tensor([0, 0, 0, 0])).all()
+    assert not in_collision(spheres, world).any()
+    world.set_enabled(mask)
+    graph.replay()
+    assert hit.all()
+
+
+def test_a_graph_that_writes_alone_keeps_what_it_writes(gpu: torch.device, cuda: Any) -> None:
+    """After growth its replays write into no memory of others."""
+    world = MeshWorld(device=gpu)
+    world.add("ball", Sphere(0.1))
+    mask = torch.zeros(1, dtype=torch.uint8, device=gpu)
+    poses = torch.tensor([[1.0, 2.0, 3.0, 1.0, 0.0, 0.0, 0.0]], device=gpu)
+    written = [graph_memory.memory_key(table) for table in (world.enabled, world.mesh_from_world)]
+
+    def call() -> None:
+        world.set_enabled(mask)
+        world.set_poses(poses)
+
+    graph, _ = captured(cuda, call)
+    assert all(graph_memory.is_kept(key) for key in written)
+    world.grow(max_obstacles=40)
+    graph.replay()
+    del graph
+    cuda.synchronize()
+    assert not any(graph_memory.is_kept(key) for key in written)

@@ -15,6 +15,7 @@ from warp_collision.devices import is_capturing, is_gpu, synchronize
 from warp_collision.io.scene_builder import Obstacle
 from warp_collision.launching.deferred_free import retire
 from warp_collision.launching.edit import Edit
+from warp_collision.launching.graph_memory import keep_for_graphs, memory_key
 from warp_collision.messages import errors_at, escaped
 from warp_collision.obstacles.distance_grid import GRID_CELLS
 from warp_collision.obstacles.geometry import MeshLike, SignMethod
@@ -439,6 +440,7 @@ class MeshWorld(WorldReader):
         rows = self._storage.move(edit, env, slots, poses)
         edit.then(self._slots.track, self._slots.envs[env][slots], given, rows)
         edit.run()
+        keep_for_graphs(self.mesh_from_world, self.device, memory_key(self.mesh_from_world))
         self._acceleration.refit()
 
     def enable(self, name: str | int, on: bool | Tensor = True, env: int = 0) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from warp_collision.devices import synchronize
+from warp_collision.devices import is_capturing, synchronize
 from warp_collision.launching.deferred_free import wait_for_launches
 from warp_collision.launching.edit import Edit
-from warp_collision.launching.graph_memory import is_kept, memory_key
+from warp_collision.launching.graph_memory import is_kept, keep_for_graphs, memory_key
 from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.obstacles.mesh_obstacle import MeshObstacle, record_of_shape
 from warp_collision.obstacles.shapes import PlacedShape, Sphere
@@ -38,6 +38,7 @@ class SceneStorage:
         records: (n_envs, max_obstacles) int64, pointers to the records, a table.
         padding: (n_envs, max_obstacles) float32 [m], one of the tables.
         ignored: tables of allowed contacts, which a query may add.
+        is_outgrown: (1,) uint8, 1 where graphs find all of space in collision.
         scene: what queries are asked of.
     """
 
@@ -48,6 +49,7 @@ class SceneStorage:
             self.mesh_ids = torch.zeros(shape, dtype=torch.int64, device=device)
             self.records = torch.zeros(shape, dtype=torch.int64, device=device)
             self.padding = torch.zeros(shape, dtype=torch.float32, device=device)
+            self.is_outgrown = torch.zeros(1, dtype=torch.uint8, device=device)
             self.tables = SceneTables(
                 mesh_from_world=identity.expand(*shape, 8).contiguous(),
                 enabled=torch.zeros(shape, dtype=torch.uint8, device=device),
@@ -98,6 +100,7 @@ class SceneStorage:
         memory.everywhere = everywhere
         edit.then(wait_for_launches, self.records.device)
         edit.then(self.padding.fill_, math.inf)  # a contact everywhere, whatever the pose
+        edit.then(self.is_outgrown.fill_, 1)  # first: graphs write masks, too
         edit.then(tables.enabled.fill_, 1)
         edit.then(self.ignored.check_all)
         is_empty = self.records == 0
@@ -167,5 +170,13 @@ class SceneStorage:
         self.truncate(edit, env, count - 1)
 
     def write_enabled(self, env: int, slots: slice, mask: Tensor) -> None:
-        """Writes masks (n,) of any dtype: what is not 0 is enabled."""
-        self.tables.enabled[env, slots].copy_(mask != 0)
+        """Writes masks (n,) of any dtype: what is not 0 is enabled.
+
+        In the replays of a graph nothing is disabled any more once the world has outgrown it.
+        """
+        enabled, is_on = self.tables.enabled, mask != 0
+        if is_capturing(enabled.device):
+            for table in (enabled, self.is_outgrown):
+                keep_for_graphs(table, enabled.device, memory_key(table))
+            is_on = is_on | self.is_outgrown
+        enabled[env, slots].copy_(is_on)
