@@ -148,6 +148,7 @@ def draw(results: Results, path: Path) -> None:
             style = "-" if way == "curve" else ":"
             label = f"{robot}, {'timed' if way == 'curve' else 'with stops'}"
             right.plot(seconds, ends, style, color=color, label=label)
+    names = [name.replace("`", "") for name in names]
     left.set_yticks(np.arange(len(WAYS)) + 0.4 - 0.5 * height, names)
     left.invert_yaxis()
     left.set_xlabel("motions that touch [%]")
