@@ -163,9 +163,9 @@ def optimize_paths(
             may be rejected. Starts and goals that are nearer are planned from and to where they
             are proven free, with a margin that is at most half of their clearance. The result
             names each, a `NearEnd` in `PlannedPaths.near_ends`.
-        preferred_clearance: [m], of shortcuts: smaller clearances remain only where necessary, such
-            as near a goal in a narrow space. Not a constraint: `has_preferred_clearance` of the
-            result says whether it is kept.
+        preferred_clearance: [m], of shortcuts. Not a constraint: smaller clearances remain where
+            the way around costs more, as near a goal in a narrow space. `has_preferred_clearance`
+            of the result says whether it is kept.
         terms: callables of joints (n, horizon, n_joints) that return (n, horizon) or (n,) and are
             differentiable. One with a parameter `problem` is given (n,) int64 by that name: the
             batch row that each path is for. They weigh against half the squared joint velocity,
