@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.compiler import is_compiling
 
 from warp_collision import torch_private
@@ -82,6 +83,15 @@ def shape_of(value: Any) -> str:
 def on_host(value: Any) -> Any:
     """A tensor without its history on the host, where NumPy reads it; anything else as it is."""
     return value.detach().cpu() if hasattr(value, "detach") else value
+
+
+def float64_array(name: str, value: Any) -> NDArray[np.float64]:
+    """Numbers that a caller gave, a copy."""
+    value = on_host(value)
+    try:
+        return np.asarray(value, dtype=np.float64).copy()
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be numbers, got {short_repr(value)}") from None
 
 
 def require_tensor(name: str, value: Any, shape: str) -> torch.Tensor:

@@ -289,7 +289,7 @@ def test_wrong_types():
         JointCurve.from_spline("spline")  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match=r"coefficients of a curve must be.*got torch.int64"):
         JointCurve(torch.arange(2.0)[None], torch.zeros(1, 1, 2, 3, dtype=torch.long))
-    with pytest.raises(TypeError, match="joints must be an array of numbers"):
+    with pytest.raises(TypeError, match="joints must be numbers"):
         JointCurve.from_waypoints("waypoints")
 
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
+from warp_collision import validate
 from warp_collision.messages import escaped, short_repr
 from warp_collision.robot import JointCurve, RobotSpheres
 
@@ -102,12 +102,7 @@ def _limit(order: int, value: Any, robot: RobotSpheres) -> _Array:
 
 def array_of_joints(name: str, value: Any, n_joints: int) -> _Array:
     """A number for each joint, (n_joints,), from one for all or one for each."""
-    if isinstance(value, Tensor):
-        value = value.detach().cpu().numpy()
-    try:
-        array = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must be numbers, got {short_repr(value)}") from None
+    array = validate.float64_array(name, value)
     if array.shape not in ((), (n_joints,)):
         raise ValueError(f"{name} must be a number or have shape ({n_joints},), got {array.shape}")
     return np.array(np.broadcast_to(array, n_joints))

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from warp_collision.messages import escaped, short_repr
+from warp_collision import validate
+from warp_collision.messages import escaped
 from warp_collision.planning.motion_limits import MotionLimits
 from warp_collision.planning.rest_to_rest import braking_curve
 from warp_collision.robot import RobotSpheres
@@ -29,12 +29,7 @@ def end_velocity(
     shape = batch, robot.n_joints
     if value is None:
         return np.zeros(shape)
-    if isinstance(value, Tensor):
-        value = value.detach().cpu().numpy()
-    try:
-        array = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must be numbers, got {short_repr(value)}") from None
+    array = validate.float64_array(name, value)
     if array.shape not in (shape, shape[1:]):
         raise ValueError(f"{name} must have shape {shape} or {shape[1:]}, got {array.shape}")
     array = np.array(np.broadcast_to(array, shape))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import BSpline, CubicSpline, PPoly
 from torch import Tensor
 
+from warp_collision import validate
 from warp_collision.messages import short_repr
 
 MAX_DEGREE = 5
@@ -448,12 +449,7 @@ def _require_pieces(times: Any, coefficients: Any) -> None:
 
 def _finite(name: str, value: Any) -> _Array:
     """An array of finite float64."""
-    if isinstance(value, Tensor):
-        value = value.detach().cpu().numpy()
-    try:
-        array = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must be an array of numbers, got {short_repr(value)}") from None
+    array = validate.float64_array(name, value)
     wrong = np.argwhere(~np.isfinite(array))
     if len(wrong):
         place = tuple(wrong[0].tolist())
