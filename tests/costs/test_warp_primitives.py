@@ -222,6 +222,23 @@ def test_the_callers_own_meshes(kind: str, winding: bool, device: torch.device) 
     assert (only_ball > 0.0).any()
 
 
+@pytest.mark.parametrize("way", ["numpy", "data"])
+def test_ids_that_are_written_past_torch(way: str) -> None:
+    """On the CPU such writes into a world's own table count, too."""
+    device = torch.device("cpu")
+    world = MeshWorld(device=device)
+    world.add("speck", trimesh.creation.box((1e-3, 1e-3, 1e-3)), (0.0, 0.0, 0.0, *IDENTITY[3:]))
+    spheres = paths(device)
+    call = Call(KINDS[0], spheres, world)
+    before = call().clone()
+    own = own_mesh(trimesh.creation.icosphere(2, 0.25), device, True)
+    expected = call(mesh_idx=torch.full_like(world.mesh_ids, own.id)).clone()
+    assert (expected > before).any()
+    table = world.mesh_ids.numpy() if way == "numpy" else world.mesh_ids.data
+    table[0, 0] = own.id
+    torch.testing.assert_close(call(), expected, rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_slots_that_are_not_checked(kind: str, device: torch.device) -> None:
     """A disabled slot, one with id 0, and all behind the count are as if they were not there."""

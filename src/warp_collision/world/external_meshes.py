@@ -131,6 +131,7 @@ def _is_of(mesh_ids: Tensor, scene: Scene) -> bool:
         and mesh_ids.shape == of_world.shape
         and mesh_ids.data_ptr() == of_world.data_ptr()
         and mesh_ids._version == scene.version_of_ids
+        and (scene.content_of_ids is None or of_world.numpy().tobytes() == scene.content_of_ids)
     )
 
 

@@ -41,12 +41,14 @@ class Scene:
         handle: the number for operators; 0: the scene is for direct launches alone.
         mesh_ids: (n_envs, slots) int64, of a world, whose memory keeps its obstacles; or None.
         version_of_ids: of that tensor, as the world wrote it last.
+        content_of_ids: its bytes then, on the CPU, by which writes past torch show; or None.
     """
 
     def __init__(self, tables: SceneTables, source: Source | None = None, handle: int = 0):
         self.tables, self.source, self.handle = tables, source, handle
         self.mesh_ids: Tensor | None = None
         self.version_of_ids = 0
+        self.content_of_ids: bytes | None = None
         self.mesh_from_world = tables.mesh_from_world
         self.is_moving = self.mesh_from_world.ndim == 4
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from warp_collision.devices import is_capturing, synchronize
+from warp_collision.devices import CPU, is_capturing, synchronize
 from warp_collision.launching.deferred_free import wait_for_launches
 from warp_collision.launching.edit import Edit
 from warp_collision.launching.graph_memory import is_kept, keep_for_graphs, memory_key
@@ -149,6 +149,8 @@ class SceneStorage:
     def ids_are_written(self) -> None:
         """Tells the scene that its table of ids is what it is by the world, not by others."""
         self.scene.version_of_ids = self.mesh_ids._version
+        if self.mesh_ids.device == CPU:
+            self.scene.content_of_ids = self.mesh_ids.numpy().tobytes()
 
     def set_count(self, edit: Edit, env: int, count: int) -> None:
         """Stages the number of filled slots."""
