@@ -232,7 +232,8 @@ def test_ids_that_are_written_past_torch(way: str) -> None:
     call = Call(KINDS[0], spheres, world)
     before = call().clone()
     own = own_mesh(trimesh.creation.icosphere(2, 0.25), device, True)
-    expected = call(mesh_idx=torch.full_like(world.mesh_ids, own.id)).clone()
+    ids = torch.full_like(world.mesh_ids, own.id)
+    expected = Call(KINDS[0], spheres, world)(mesh_idx=ids)
     assert (expected > before).any()
     table = world.mesh_ids.numpy() if way == "numpy" else world.mesh_ids.data
     table[0, 0] = own.id
