@@ -286,6 +286,15 @@ def test_its_mesh_is_its_surface() -> None:
         np.testing.assert_allclose(mesh.bounds, grid.bounds, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("error")
+def test_an_origin_that_is_a_tensor() -> None:
+    corner = torch.tensor([0.5, -1.0, 2.0], requires_grad=True)
+    grid = VoxelGrid(np.ones((2, 2, 2), bool), 0.1, corner)
+    assert grid.origin.tolist() == [0.5, -1.0, 2.0]
+    with pytest.raises(TypeError, match="origin must be numbers"):
+        VoxelGrid(np.ones((2, 2, 2), bool), 0.1, "corner")
+
+
 class TestBadInput:
     @pytest.mark.parametrize(
         ("arguments", "error", "message"),

@@ -86,7 +86,6 @@ class _Frames:
     """The frames that objects may stand in."""
 
     def __init__(self, where: str, documents: list[dict[Any, Any]]) -> None:
-        self._where = where
         self._known: dict[str, np.ndarray] = {"": np.eye(4)}
         self._world: str | None = None  # a name of the world's own frame
         key = "fixed_frame_transforms"

@@ -20,7 +20,7 @@ from warp_collision.obstacles.sensed import Sensed, Uploaded, length_of
 from warp_collision.obstacles.shapes import Triangles, box_around
 from warp_collision.obstacles.units import warn_of_extent
 from warp_collision.obstacles.voxel_tables import faces_of, squares_of
-from warp_collision.validate import on_host
+from warp_collision.validate import float64_array, on_host
 
 Unknown = Literal["occupied", "free"]
 Outside = Literal["free", "occupied", "unknown"]
@@ -370,7 +370,7 @@ class VoxelGrid(Sensed):
 
 def _corner_of(value: Any) -> np.ndarray:
     """The lower corner (3,) of a grid, float64 and read-only."""
-    corner = np.array(on_host(value), np.float64)
+    corner = float64_array("origin", value)
     if corner.shape != (3,) or not np.isfinite(corner).all():
         raise ValueError(f"origin must be three finite numbers, got {value!r}")
     corner.flags.writeable = False

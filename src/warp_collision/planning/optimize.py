@@ -236,17 +236,30 @@ def optimize_paths(
             raise ValueError("limits must be given with times and poses, got None")
         require_robot_and_world(robot, world)
         plan = partial(
-            *(optimize_paths, start, goal, robot, world),
-            **{"until": until, "n_seeds": n_seeds, "horizon": horizon, "margin": margin},
-            **{"preferred_clearance": preferred_clearance, "terms": terms, "limits": limits},
-            **{"shapes": shapes, "self_collision": self_collision, "base_pose": base_pose},
-            **{"max_iterations": max_iterations, "max_seconds": max_seconds},
-            **{"env_index": env_index, "generator": generator, "progress": progress},
+            optimize_paths,
+            start,
+            goal,
+            robot,
+            world,
+            env_index=env_index,
+            until=until,
+            n_seeds=n_seeds,
+            horizon=horizon,
+            margin=margin,
+            preferred_clearance=preferred_clearance,
+            terms=terms,
+            limits=limits,
+            shapes=shapes,
+            self_collision=self_collision,
+            base_pose=base_pose,
+            max_iterations=max_iterations,
+            max_seconds=max_seconds,
+            generator=generator,
+            progress=progress,
         )
         traffic = Traffic.of(times, poses, world)
-        heedless = tuple(
-            (link, m) for link in (*robot.link_names, *robot.attached) for m in traffic.movers
-        )
+        links = (*robot.link_names, *robot.attached)
+        heedless = tuple((link, mover) for link in links for mover in traffic.movers)
         plans = (
             plan(ignore=(*ignore, *heedless), on_invalid_endpoints=on_invalid_endpoints),
             plan(ignore=ignore, on_invalid_endpoints="mark"),
@@ -254,40 +267,15 @@ def optimize_paths(
         contacts = {"ignore": tuple(ignore), "self_collision": self_collision}
         base = None if base_pose is None else base_operand(base_pose, start).expand(len(start), 7)
         return _first_to_arrive(plans, traffic, robot, world, contacts, base, margin, shapes)
-    for name, count, least in (
-        ("n_seeds", n_seeds, 1),
-        ("horizon", horizon, 2),
-        ("max_iterations", max_iterations, 0),
-    ):
-        validate.require_int(name, count)
-        if count < least:
-            raise ValueError(f"{name} must be at least {least}, got {count}")
-    if max_seconds is not None:
-        validate.require_number("max_seconds", max_seconds)
-    validate.require_number("margin", margin, positive=True)
-    validate.require_number("preferred_clearance", preferred_clearance)
-    if on_invalid_endpoints not in ("raise", "mark"):
-        raise ValueError(
-            f"on_invalid_endpoints must be 'raise' or 'mark', got {on_invalid_endpoints!r}"
-        )
-    if until not in ("first", "converged"):
-        raise ValueError(f"until must be 'first' or 'converged', got {until!r}")
+    _require_counts(n_seeds, horizon, max_iterations)
+    _require_amounts(max_seconds, margin, preferred_clearance)
+    _require_choices(until, on_invalid_endpoints)
     budget = Budget(max_iterations, max_seconds)
     require_robot_and_world(robot, world)
     robot.layout.is_exact(shapes)  # raises for others
     if isinstance(terms, str) or not isinstance(terms, Iterable):
         raise TypeError(f"terms must be a sequence of callables, got {short_repr(terms)}")
-    if limits is not None:
-        if not isinstance(limits, Mapping) or not limits.keys() <= set(MotionLimits._fields):
-            raise TypeError(
-                "limits must be a mapping with velocity, acceleration and jerk, got "
-                f"{short_repr(limits)}"
-            )
-        if len(terms):
-            raise ValueError(f"limits must be without terms, got {len(terms)} terms")
-        limits_of_time = MotionLimits.of(robot, **limits)
-    else:
-        limits_of_time = None
+    limits_of_time = None if limits is None else _limits_of_time(robot, limits, terms)
     must_be_valid = on_invalid_endpoints == "raise"
     start = endpoint_operand("start", start, robot, world, must_be_valid)
     goal = endpoint_operand("goal", goal, robot, world, must_be_valid)
@@ -338,6 +326,46 @@ def optimize_paths(
         near,
         motion,
     )
+
+
+def _require_counts(n_seeds: int, horizon: int, max_iterations: int) -> None:
+    for name, count, least in (
+        ("n_seeds", n_seeds, 1),
+        ("horizon", horizon, 2),
+        ("max_iterations", max_iterations, 0),
+    ):
+        validate.require_int(name, count)
+        if count < least:
+            raise ValueError(f"{name} must be at least {least}, got {count}")
+
+
+def _require_amounts(max_seconds: float | None, margin: float, preferred: float) -> None:
+    if max_seconds is not None:
+        validate.require_number("max_seconds", max_seconds)
+    validate.require_number("margin", margin, positive=True)
+    validate.require_number("preferred_clearance", preferred)
+
+
+def _require_choices(until: str, on_invalid_endpoints: str) -> None:
+    if on_invalid_endpoints not in ("raise", "mark"):
+        raise ValueError(
+            f"on_invalid_endpoints must be 'raise' or 'mark', got {on_invalid_endpoints!r}"
+        )
+    if until not in ("first", "converged"):
+        raise ValueError(f"until must be 'first' or 'converged', got {until!r}")
+
+
+def _limits_of_time(
+    robot: RobotSpheres, limits: Mapping[str, Any], terms: Sequence[Term]
+) -> MotionLimits:
+    if not isinstance(limits, Mapping) or not limits.keys() <= set(MotionLimits._fields):
+        raise TypeError(
+            "limits must be a mapping with velocity, acceleration and jerk, got "
+            f"{short_repr(limits)}"
+        )
+    if len(terms):
+        raise ValueError(f"limits must be without terms, got {len(terms)} terms")
+    return MotionLimits.of(robot, **limits)
 
 
 def _first_to_arrive(
