@@ -110,7 +110,7 @@ def any_error_at(where: str) -> Iterator[None]:
 def depth_of_caller() -> int:
     """How many frames above the function that warns the library was called: its `stacklevel`."""
     depth, frame = 1, sys._getframe(1)
-    ours = "warp_collision", "torch.utils._contextlib"  # the latter wraps what needs no gradient
+    ours = "warp_collision", "torch."  # which wraps what needs no gradient, and what it compiles
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(ours):
         depth, frame = depth + 1, frame.f_back
     return depth
