@@ -399,11 +399,11 @@ def require_growth(name: str, value: Any, present: int) -> None:
         raise ValueError(f"{name} must not shrink below {present}, got {value}")
 
 
-def require_number(name: str, value: Any, *, positive: bool = False) -> None:
-    """Requires a finite number that is not negative, or positive."""
+def require_number(name: str, value: Any, *, positive: bool = False, signed: bool = False) -> None:
+    """Requires a finite number that is not negative, or positive, or of any sign."""
     if not isinstance(value, Real) or isinstance(value, bool):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}")
-    _require_range(name, float(value), positive, False, True)
+    _require_range(name, float(value), positive, signed, True)
 
 
 def require_name(name: str, value: Any) -> None:

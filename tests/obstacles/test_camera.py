@@ -1,6 +1,7 @@
 """Cameras of drivers and other libraries, and mistakes that are told."""
 
 import warnings
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,8 @@ from warp_collision.examples import load_panda
 
 EYE = np.array([1.7, 0.4, 0.9])
 POSE = look(EYE, np.array([0.3, 0.0, 0.2]))
-DEPTH = render([*scene(), Box(np.full(3, -4.0), np.array([4.0, 4.0, -0.1]))], POSE)[0]
+ROOM = [*scene(), Box(np.full(3, -4.0), np.array([4.0, 4.0, -0.1]))]
+DEPTH = render(ROOM, POSE)[0]
 MATRIX = np.array([[LENS[0], 0, LENS[2]], [0, LENS[1], LENS[3]], [0, 0, 1]])
 
 
@@ -116,9 +118,17 @@ def test_bent_images_are_made_straight(count: int) -> None:
     assert np.abs(off).mean() > 1e-4
 
 
-def seen_of(pose: Any, depth: np.ndarray = DEPTH, lens: Any = LENS, **options: Any) -> list[str]:
-    """What is said of an image of the scene, in words."""
-    box = OccupancyMap(((0.1, -0.8, -0.1), (1.5, 0.8, 0.8)), 0.05)
+def seen_of(
+    pose: Any,
+    depth: np.ndarray = DEPTH,
+    lens: Any = LENS,
+    before: Sequence[Any] = (),
+    **options: Any,
+) -> list[str]:
+    """What is said of an image of the scene, in words, in a map that has those of poses before."""
+    box = OccupancyMap(((0.1, -0.8, -0.15), (1.5, 0.8, 0.8)), 0.05)
+    for earlier in before:
+        box.integrate(render(ROOM, earlier)[0], LENS, earlier)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CameraWarning)
         box.integrate(depth, lens, pose, **options)
@@ -162,6 +172,37 @@ def test_cameras_that_look_through_the_map_are_right() -> None:
     for pose in cameras(6):
         assert seen_of(pose, render(scene(), pose)[0]) == []
         assert seen_of(pose, np.full(SIZE, 8.0)) == []
+
+
+def test_images_that_see_through_what_earlier_ones_hit() -> None:
+    """Right ones agree, from all sides; a wrong pose is told where its rays reach into the map."""
+    poses = cameras(6)
+    for number, pose in enumerate(poses):
+        assert seen_of(pose, render(ROOM, pose)[0], before=poses[:number]) == []
+    moved = np.eye(4)
+    moved[:3, 3] = 0.2, 0.1, -0.2
+    wrong = [(number, moved @ pose) for number, pose in enumerate(poses)]
+    for number, pose in (*wrong, (4, with_xyzw(poses[4])), (5, with_xyzw(poses[5]))):
+        others = poses[:number] + poses[number + 1 :]
+        said = seen_of(pose, render(ROOM, poses[number])[0], before=others)
+        assert any("see through what earlier images hit" in text for text in said), (number, said)
+
+
+def test_points_below_the_floor() -> None:
+    """The floor of the room is at -0.1; poses that put a part of it lower."""
+    for pose in cameras(6):
+        assert seen_of(pose, render(ROOM, pose)[0], floor=-0.1) == []
+    assert any("are below it" in text for text in seen_of(POSE, floor=0.3))
+    first, *_, last = cameras(6)
+    for pose, wrong in (
+        (POSE, with_xyzw(POSE)),
+        (first, np.linalg.inv(first)),
+        (last, with_xyzw(last)),
+    ):
+        said = seen_of(wrong, render(ROOM, pose)[0], floor=-0.1)
+        assert any("must be above the floor at -0.1 m" in text for text in said), said
+    with pytest.raises(ValueError, match="floor must be finite, got nan"):
+        seen_of(POSE, floor=float("nan"))
 
 
 def test_a_robot_that_should_be_in_view() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from warp_collision.kernels.depth_pixels import LONE, MIXED
-from warp_collision.obstacles.camera import Camera
+from warp_collision.obstacles.camera import Camera, warn_of_camera
 from warp_collision.obstacles.depth_evidence import complete, pixel_rules, sort
 from warp_collision.obstacles.depth_options import DepthCounts, DepthOptions
 from warp_collision.obstacles.robot_pixels import drop_robot
@@ -19,7 +19,9 @@ from warp_collision.validate import on_host
 
 # Depths in a camera's units are mostly millimetres: no sensor of a robot sees that far [m].
 _FARTHEST = 200.0
-_LOOKS = 24  # rows and columns of pixels that tell of mistakes
+_LOOKS = 24  # the square root of how many pixels tell of mistakes
+_BELOW = 0.05  # floors are even up to this [m]
+_UNDER = 0.1  # of right images such a part is below the floor at most: reflections, say
 
 
 class DepthImage:
@@ -77,8 +79,28 @@ class DepthImage:
         flying = self.is_surface & ((self._kinds == int(MIXED)) | (self._kinds == int(LONE)))
         self.is_surface &= ~flying
         self.counts.flying = int(flying.sum())
+        if options.floor is not None:
+            self._warn_of_floor(options)
         if options.robot is not None:
             drop_robot(self, options)
+
+    def _warn_of_floor(self, options: DepthOptions) -> None:
+        """Warns if many points are below the floor by more than their noise and 5 cm."""
+        x, y = self.slants()
+        row, column = np.nonzero(self.is_surface)
+        some = slice(None, None, 1 + len(row) // _LOOKS**2)
+        row, column = row[some], column[some]
+        depth = self.depth[row, column]
+        a, b, c = options.noise_terms(self.focal)
+        up = self.rotation[2]
+        height = self.pose[2] + depth * (up[0] * x[column] + up[1] * y[row] + up[2])
+        below = height < options.floor - _BELOW - (a + depth * (b + depth * c))
+        if len(row) and below.mean() > _UNDER:
+            warn_of_camera(
+                f"points must be above the floor at {options.floor:g} m, and {below.mean():.0%} "
+                f"are below it, down to {height.min():.3g} m: is the pose that of the optical "
+                "frame in the world?"
+            )
 
     def slants(self) -> tuple[np.ndarray, np.ndarray]:
         """X and y, by column and row, of the points at a depth of 1 m that pixels see."""
@@ -90,20 +112,6 @@ class DepthImage:
     def bounds(self) -> torch.Tensor:
         """(height, width) float32 depths before which nothing is [m], 0 where unknown."""
         return complete(self.depth, self._kinds, self._bounds, self._rules)
-
-    def looks_through(self, lower: np.ndarray, upper: np.ndarray) -> bool:
-        """Whether one of some hundred pixels sees through a part of a box before its surface."""
-        row, column = (
-            np.unique(np.linspace(0, count - 1, _LOOKS).astype(int)) for count in self.depth.shape
-        )
-        x, y = self.slants()
-        depth = self.depth[np.ix_(row, column)].ravel()
-        slant = np.stack(np.meshgrid(x[column], y[row]), axis=-1).reshape(-1, 2)
-        way = np.column_stack((slant, np.ones(len(slant)))) @ self.rotation.T
-        way = np.where(np.abs(way) < 1e-12, 1e-12, way)
-        ends = np.stack(((lower - self.pose[:3]) / way, (upper - self.pose[:3]) / way))
-        enter, leave = ends.min(axis=0).max(axis=1), ends.max(axis=0).min(axis=1)
-        return bool(((enter < leave) & (leave > 0.0) & (enter < depth)).any())
 
     def points(self) -> np.ndarray:
         """(n, 3) of the surface in the world [m], and counts them."""

@@ -63,6 +63,8 @@ class DepthOptions:
         max_hole: what `OccupancyMap` assumes of pixels without a return. A hole of at most so many
             pixels, none at the edge of the image, hides nothing nearer than all pixels around it.
             0 to 10,000. Beside silhouettes, holes of stereo cameras have some hundreds of pixels.
+        floor: height in the world below which nothing is [m], if known. An image most of whose
+            points are below it gives a `CameraWarning`; the points stay.
         robot: a `RobotSpheres`, whose own points are left out,
         joints: at these joint values (n_joints,),
         robot_margin: and what may be nearer to its spheres than this, with the noise [m].
@@ -81,6 +83,7 @@ class DepthOptions:
     baseline: float | None = None
     max_angle: float = 1.3
     max_hole: int = 8
+    floor: float | None = None
     robot: Any = None
     joints: Any = None
     robot_margin: float = 0.02
@@ -91,6 +94,8 @@ class DepthOptions:
                 require_number(name, getattr(self, name), positive=True)
         for name in ("disparity_noise", "max_angle", "robot_margin"):
             require_number(name, getattr(self, name))
+        if self.floor is not None:
+            require_number("floor", self.floor, signed=True)
         self._check_noise()
         require_int("max_hole", self.max_hole)
         if not 0 <= self.max_hole <= MAX_HOLE:

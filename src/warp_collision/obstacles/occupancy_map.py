@@ -39,7 +39,7 @@ from warp_collision.launching import launch
 from warp_collision.launching.edit import Edit
 from warp_collision.launching.structs import upload_struct
 from warp_collision.messages import any_error_at, escaped
-from warp_collision.obstacles.camera import Camera, camera_of, warn_of_camera
+from warp_collision.obstacles.camera import Camera, camera_of
 from warp_collision.obstacles.depth_image import DepthImage
 from warp_collision.obstacles.depth_options import DepthCounts, DepthOptions
 from warp_collision.obstacles.map_views import camera_view, image_view, scan_view, voxels_in
@@ -48,6 +48,7 @@ from warp_collision.obstacles.robot_pixels import robot_spheres
 from warp_collision.obstacles.scan_image import ScanImage
 from warp_collision.obstacles.sensed import length_of
 from warp_collision.obstacles.units import warn_of_extent
+from warp_collision.obstacles.view_checks import warn_of_view
 from warp_collision.obstacles.voxel_grid import MAX_CELLS, Outside, Unknown, VoxelGrid
 from warp_collision.obstacles.voxel_tables import squares_of
 from warp_collision.poses import PoseLike
@@ -174,7 +175,7 @@ class OccupancyMap:
             how = replace(how, max_hole=0)
         image = DepthImage(depth, camera_of(intrinsics, camera_pose), how)
         image.counts.points = int(image.is_surface.sum())
-        self._suspect(image)
+        warn_of_view(image, self.lower, self.voxel_size, self._on_host())
         view = image_view(image, self.evidence == "strict")
         surface = self._tensor(np.where(image.is_surface, image.depth, 0.0).astype(np.float32))
         now, edit = self._moment(time), Edit()
@@ -296,7 +297,11 @@ class OccupancyMap:
     @property
     def states(self) -> np.ndarray:
         """(nx, ny, nz) uint8: 0 unseen, 1 free, 2 occupied; a copy."""
-        return self._states.cpu().numpy().reshape(self.shape[::-1]).T.copy()
+        return self._on_host().copy()
+
+    def _on_host(self) -> np.ndarray:
+        """The states, where the map lives on a CPU without a copy."""
+        return self._states.cpu().numpy().reshape(self.shape[::-1]).T
 
     @property
     def unknown_fraction(self) -> float:
@@ -578,19 +583,6 @@ class OccupancyMap:
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
-
-    def _suspect(self, image: DepthImage) -> None:
-        """Warns where an image shows nothing of the map."""
-        upper = self.lower + self.voxel_size * np.array(self.shape)
-        if not image.looks_through(self.lower, upper):
-            points = image.points()
-            if len(points) and not ((points >= self.lower) & (points < upper)).all(axis=1).any():
-                low, high = (np.round(part, 2).tolist() for part in (points.min(0), points.max(0)))
-                warn_of_camera(
-                    f"the camera must look at the map, and of {len(points)} points, from {low} to "
-                    f"{high}, none is in it or behind it: is the pose that of the optical frame in "
-                    "the world?"
-                )
 
     def _carve(self, edit: Edit, view: Any, bounds: Tensor, now: Tensor) -> Tensor:
         """Stages that what a view sees through is free; the view on the device."""
