@@ -80,11 +80,11 @@ class DepthImage:
         self.is_surface &= ~flying
         self.counts.flying = int(flying.sum())
         if options.floor is not None:
-            self._warn_of_floor(options)
+            self._warn_of_floor(options.floor, options)
         if options.robot is not None:
             drop_robot(self, options)
 
-    def _warn_of_floor(self, options: DepthOptions) -> None:
+    def _warn_of_floor(self, floor: float, options: DepthOptions) -> None:
         """Warns if many points are below the floor by more than their noise and 5 cm."""
         x, y = self.slants()
         row, column = np.nonzero(self.is_surface)
@@ -94,10 +94,10 @@ class DepthImage:
         a, b, c = options.noise_terms(self.focal)
         up = self.rotation[2]
         height = self.pose[2] + depth * (up[0] * x[column] + up[1] * y[row] + up[2])
-        below = height < options.floor - _BELOW - (a + depth * (b + depth * c))
+        below = height < floor - _BELOW - (a + depth * (b + depth * c))
         if len(row) and below.mean() > _UNDER:
             warn_of_camera(
-                f"points must be above the floor at {options.floor:g} m, and {below.mean():.0%} "
+                f"points must be above the floor at {floor:g} m, and {below.mean():.0%} "
                 f"are below it, down to {height.min():.3g} m: is the pose that of the optical "
                 "frame in the world?"
             )
