@@ -155,10 +155,38 @@ def test_wrong_options(capsys, world, words, tmp_path, monkeypatch):
     assert words in err
 
 
-def test_the_viewer_takes_no_trajectory_yet(capsys, world, robot, tmp_path):
-    file = tmp_path / "motion.csv"
-    save_trajectory(file, JointCurve.from_waypoints(np.zeros((2, 7))), robot.joint_names)
+@pytest.mark.parametrize("ending", ["csv", "npz", "json"])
+def test_the_viewer_takes_trajectories(capsys, world, robot, tmp_path, monkeypatch, ending):
     pytest.importorskip("viser", reason="the extra 'view' brings the viewer")
-    status, _, err = run(capsys, "view", world, file, "--robot", PANDA)
+    from warp_collision.viewer import Viewer
+
+    rows = np.array([*[[float(x) for x in side.split(",")] for side in (LEFT, RIGHT)]])
+    given = JointCurve.from_hermite([0.0, 0.7], rows, np.zeros((2, 7)))
+    file, seen = tmp_path / f"motion.{ending}", []
+    save_trajectory(file, given, robot.joint_names)
+
+    def looked_at(viewer: Viewer) -> None:
+        assert viewer.wait(60)
+        seen.append((viewer._paths.facts, viewer._paths.limits))
+
+    monkeypatch.setattr(Viewer, "wait_forever", looked_at)
+    options = ["--robot", PANDA, "--port", "0", "--no-browser"]
+    status, _, err = run(capsys, "view", world, file, *options, *LIMITS[:2])
+    assert (status, err) == (0, "")
+    facts, limits = seen[0]
+    np.testing.assert_allclose(facts.curve.at([0.3]), given.at([0.3]), atol=1e-9)
+    assert facts.curve.duration.item() == pytest.approx(0.7, abs=1e-9)
+    assert not facts.is_free
+    assert limits.acceleration.tolist() == [15.0] * 7
+    assert np.isinf(limits.jerk).all()
+    assert torch.equal(torch.from_numpy(limits.velocity), robot.velocity_limits)
+    for more, words in (
+        (["--jerk", "0"], "--jerk must be positive, got 0 for joint panda_joint1"),
+        (["--limits", tmp_path / "none.yaml"], "none.yaml: no such file"),
+    ):
+        status, _, err = run(capsys, "view", world, file, *options, *more)
+        assert status == 2
+        assert words in err
+    status, _, err = run(capsys, "view", world, *options[2:], "--jerk", "3")
     assert status == 2
-    assert "PATHS must be waypoints, got a trajectory" in err
+    assert "--jerk must be given with --robot alone" in err

@@ -130,7 +130,7 @@ def run(options: argparse.Namespace) -> int:
                 f"got {len(values)}"
             )
     scene = common.load_scene(options, device)
-    limits = plan_timed.limits_of(options, scene) if options.timed else {}
+    limits = plan_timed.limits_of(options, scene.robot) if options.timed else {}
     with show_progress("planning (compiles the kernels the first time)"):
         found = optimize_paths(
             torch.tensor([start], device=device),

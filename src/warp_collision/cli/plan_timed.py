@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from warp_collision.messages import escaped, short_repr
 
 if TYPE_CHECKING:
+    from warp_collision import RobotSpheres
     from warp_collision.planning import PlannedPaths, TimedPaths
     from warp_collision.robot import JointCurve
     from warp_collision.robot.checks.robot_scene import RobotScene
@@ -24,6 +25,17 @@ def add_timed(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="write a curve in time within limits of the motors, proven free, instead of waypoints",
     )
+    add_limits(group)
+    group.add_argument(
+        "--period",
+        type=float,
+        metavar="S",
+        help="time between two points of the file (default: points where the curve's pieces end)",
+    )
+
+
+def add_limits(group: argparse._ArgumentGroup) -> None:
+    """Adds the options of limits of motors."""
     units = ("rad/s, prismatic: m/s; default: that of the URDF", "rad/s^2", "rad/s^3, or inf")
     for name, unit in zip(LIMITS, units, strict=True):
         group.add_argument(
@@ -37,12 +49,6 @@ def add_timed(group: argparse._ArgumentGroup) -> None:
         type=Path,
         metavar="YAML",
         help="limits of the joints: joint_limits.yaml of MoveIt, or a robot file of cuRobo",
-    )
-    group.add_argument(
-        "--period",
-        type=float,
-        metavar="S",
-        help="time between two points of the file (default: points where the curve's pieces end)",
     )
 
 
@@ -66,8 +72,15 @@ def check_options(options: argparse.Namespace) -> None:
         )
 
 
-def limits_of(options: argparse.Namespace, scene: RobotScene) -> dict[str, Any]:
+def limits_of(
+    options: argparse.Namespace, robot: RobotSpheres, *, is_complete: bool = True
+) -> dict[str, Any]:
     """The limits that options ask for, by name; valid.
+
+    Args:
+        options: of the command.
+        robot: whose joints.
+        is_complete: whether all are required; else those that are not given are inf.
 
     Raises:
         ValueError: a limit that is missing, not positive or of another number of joints.
@@ -77,14 +90,14 @@ def limits_of(options: argparse.Namespace, scene: RobotScene) -> dict[str, Any]:
 
     given: dict[str, Any] = {}
     if options.limits is not None:
-        given |= load_motion_limits(options.limits, scene.robot)
+        given |= load_motion_limits(options.limits, robot)
     for name in LIMITS:
         words = getattr(options, name)
         if words is not None:
             values = _numbers(name, words)
             given[name] = values[0] if len(values) == 1 else values
     try:
-        return MotionLimits.of(scene.robot, **given)._asdict()
+        return (MotionLimits.of if is_complete else MotionLimits.known)(robot, **given)._asdict()
     except ValueError as error:
         raise ValueError(f"--{error}") from None
 

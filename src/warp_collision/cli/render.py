@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
     from warp_collision.viewer.camera import parse_view
 
     parse_view(options.view)  # what is wrong with it is told before files are read
-    seen = load_seen(options, device, takes_curves=True)
+    seen = load_seen(options, device)
     with common.warnings_printed(), show_progress("drawing") as progress:
         render(
             seen.world,

@@ -46,7 +46,8 @@ def add_seen(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="?",
         metavar="PATHS",
-        help="joint values of a robot: .npy, .npz or .csv; with --row a data set: .parquet, .h5",
+        help="joint values of a robot: .npy, .npz or .csv, or a trajectory of `plan --timed`; with "
+        "--row a data set: .parquet, .h5",
     )
     group = parser.add_argument_group("data sets")
     group.add_argument(
@@ -58,12 +59,8 @@ def add_seen(parser: argparse.ArgumentParser) -> None:
     common.add_optional_robot(parser.add_argument_group("robots"), "the robot")
 
 
-def load_seen(
-    options: argparse.Namespace, device: torch.device, *, takes_curves: bool = False
-) -> Seen:
+def load_seen(options: argparse.Namespace, device: torch.device) -> Seen:
     """What a command shows, of the options of `add_seen`."""
-    from warp_collision.robot import JointCurve
-
     if options.robot is None:
         if options.paths is not None:
             raise ValueError("PATHS are joint values of a robot: they need --robot URDF")
@@ -75,11 +72,6 @@ def load_seen(
         if path is not None and (path.is_dir() or path.suffix.lower() in _DATA_SETS):
             raise ValueError(f"--row must name a row of data sets, got {escaped(str(path))} alone")
     joints = None if options.paths is None else common.load_joints(options, options.paths)
-    if isinstance(joints, JointCurve) and not takes_curves:
-        raise ValueError(
-            f"{escaped(str(options.paths))}: PATHS must be waypoints, got a trajectory; "
-            "`warp-collision check` and `render` take it"
-        )
     scene = common.load_scene(options, device)
     return Seen(scene.world, scene.robot, joints, scene.placed)
 

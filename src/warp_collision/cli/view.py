@@ -6,6 +6,7 @@ import argparse
 import signal
 
 from warp_collision.cli import common
+from warp_collision.cli.plan_timed import LIMITS, add_limits, limits_of
 from warp_collision.cli.seen import add_seen, load_seen
 from warp_collision.cli.terminal import print_json, print_text
 
@@ -17,12 +18,14 @@ what, which motions are proven free, and what changes when an obstacle is moved.
 
 EPILOG = """\
 WORLD and PATHS are files as for `warp-collision check`; PATHS are joint values
-and need --robot; --row takes one of a data set. Other machines do not reach the
-page, unless --host says otherwise; pages of other sites in the same browser
-never do. Ctrl+C ends it.
+or a trajectory, and need --robot; --row takes one of a data set. A trajectory
+is played in real time, with its velocities, accelerations and jerks. Other
+machines do not reach the page, unless --host says otherwise; pages of other
+sites in the same browser never do. Ctrl+C ends it.
 
 examples:
   warp-collision view world.yaml path.npz --robot arm.urdf
+  warp-collision view world.yaml motion.json --robot arm.urdf --jerk 500
   warp-collision view worlds rows.parquet --robot arm.urdf --row 4711
 """
 
@@ -53,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-browser", dest="opens", action="store_false", help="only print the address"
     )
+    add_limits(parser.add_argument_group("limits, which trajectories are drawn with"))
     common.add_world_options(parser)
 
 
@@ -71,11 +75,13 @@ def run(options: argparse.Namespace) -> int:
     require_extra("viser", "the viewer")
     port = free_port(options.host, options.port)  # told before files are read
     device = common.start(options.device)
+    common.require_robot_for_options(options, "limits", *LIMITS)
     seen = load_seen(options, device)
+    limits = seen.robot and limits_of(options, seen.robot, is_complete=False)
     with common.warnings_printed():
         viewer = Viewer(
             seen.world, seen.robot, host=options.host, port=port, origins=options.origin,
-            visual=options.visual, **seen.placed,
+            visual=options.visual, limits=limits, **seen.placed,
         )  # fmt: skip
     with viewer:
         if seen.joints is not None:

@@ -57,6 +57,15 @@ class MotionLimits(NamedTuple):
             )
         return limits
 
+    @classmethod
+    def known(
+        cls, robot: RobotSpheres, velocity: Any = None, acceleration: Any = None, jerk: Any = None
+    ) -> MotionLimits:
+        """The limits that are known: inf for others, velocities by default those of the URDF."""
+        velocity = robot.velocity_limits if velocity is None else velocity
+        given = velocity, *(np.inf if one is None else one for one in (acceleration, jerk))
+        return cls(*(_limit(order, value, robot) for order, value in enumerate(given)))
+
     @property
     def pace(self) -> _Array:
         """Seconds that each joint takes for a radian or metre of a motion (n_joints,).

@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -20,8 +20,9 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.extras import require_extra
 from warp_collision.messages import escaped, known_names, one_line, short_repr
+from warp_collision.planning.motion_limits import MotionLimits
 from warp_collision.poses import PoseLike
-from warp_collision.robot import RobotSpheres, SelfCollisionPairs
+from warp_collision.robot import JointCurve, RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer import panels
 from warp_collision.viewer.colors import FREE, HIT, NEAR, THEMES, Color
@@ -63,6 +64,9 @@ class Viewer:
         self_collision: see `configuration_in_collision`.
         shapes: see `configuration_in_collision`; costs and colours stay those of spheres.
         visual: whether the robot is drawn by its visual meshes, where it has some, at first.
+        limits: of the motors, that trajectories are drawn with: "velocity", "acceleration" and
+            "jerk" as `timed` takes them, any of them, such as of `load_motion_limits`. Velocities
+            are those of the URDF if they are left out.
         origins: of web pages that may connect beside the viewer's own, such as a proxy's,
             "https://hub.example". All others get status 403.
 
@@ -101,9 +105,13 @@ class Viewer:
         self_collision: bool | SelfCollisionPairs = True,
         shapes: Literal["spheres", "exact"] = "spheres",
         visual: bool = False,
+        limits: Mapping[str, Any] | None = None,
         origins: Iterable[str] = (),
     ):
         world = checked_world(world, robot)
+        if robot is None and limits is not None:
+            raise ValueError("limits must be given with a robot, got no robot")
+        known = None if robot is None else MotionLimits.known(robot, **(limits or {}))
         require_extra("viser", "the viewer")
         import viser
 
@@ -132,10 +140,10 @@ class Viewer:
         atexit.register(self.close)
         self._world = WorldPanel(self, world)
         self._robot = self._paths = None
-        if robot is not None:
+        if robot is not None and known is not None:
             scene = RobotScene(robot, world, base_pose, tuple(ignore), self_collision, 0, shapes)
             self._robot = RobotPanel(self, scene, middle_of_limits(robot), visual=visual)
-            self._paths = PathPanel(self, self._robot)
+            self._paths = PathPanel(self, self._robot, known)
         self._seen = self._state()
         self._line: Any = None
         self._label: Any = None
@@ -197,7 +205,7 @@ class Viewer:
             self.put("frame", self._frame, delay + _STILL)
 
     def add_path(self, joints: Any, name: str = "path") -> None:
-        """Shows a path (horizon, n_joints) and opens it."""
+        """Shows a path (horizon, n_joints), or one `JointCurve`, and opens it."""
         self.add_paths({name: joints})
 
     def add_paths(self, paths: Any) -> None:
@@ -205,6 +213,8 @@ class Viewer:
 
         Args:
             paths: (batch, horizon, n_joints), or a mapping of names to paths (horizon, n_joints).
+                A `JointCurve` in place of each, or what `timed` returns: its pieces are proven, and
+                it is played in real time, with velocities, accelerations and jerks as curves.
 
         Example:
             >>> import torch
@@ -219,9 +229,14 @@ class Viewer:
         self.put(f"paths {next(iter(given), '')}", lambda: self._add(given))
 
     def show(self, found: Any) -> None:
-        """Shows the result of `optimize_paths` in place of what was shown before."""
-        validate.require_tensor("joints", getattr(found, "joints", None), "of planned paths")
-        given = self._named(found.joints)
+        """Shows the result of `optimize_paths` or `timed` in place of what was shown before.
+
+        Of paths with times, such as those with `limits`, these curves.
+        """
+        found = getattr(found, "motion", None) or found
+        if not hasattr(found, "curve"):
+            validate.require_tensor("joints", getattr(found, "joints", None), "of planned paths")
+        given = self._named(found)
         self.put("found", lambda: self._replace(given))
 
     def progress(self, found: Any) -> None:
@@ -462,19 +477,19 @@ class Viewer:
             self._line.colors = np.tile(np.array(panels.line_rgb(color), np.uint8), (1, 2, 1))
             self._label.position, self._label.text = ends[1], words
 
-    def _named(self, paths: Any) -> dict[str, Tensor]:
-        """Paths (horizon, n_joints) by name."""
+    def _named(self, paths: Any) -> Mapping[str, Tensor | JointCurve]:
+        """Paths (horizon, n_joints) and curves by name."""
         found = paths_of(paths, self._require_robot())
-        return {name or "path": path.detach() for name, path in found.items()}
+        return {name or "path": path for name, path in found.items()}
 
-    def _add(self, paths: dict[str, Tensor]) -> None:
+    def _add(self, paths: Mapping[str, Tensor | JointCurve]) -> None:
         if self._paths is not None and paths:
             with self.server.atomic():
                 self._paths.add(paths)
                 self._paths.open(next(iter(paths)))
             self._frame()
 
-    def _replace(self, paths: dict[str, Tensor], words: str = "") -> None:
+    def _replace(self, paths: Mapping[str, Tensor | JointCurve], words: str = "") -> None:
         if self._paths is not None:
             self._paths.clear()
             self._add(paths)

@@ -104,11 +104,26 @@ class PathFacts:
     curve: JointCurve | None = None
 
     @property
+    def axis(self) -> Floats:
+        """(horizon,) the numbers of the waypoints, of a curve their times from its begin [s]."""
+        if self.curve is None:
+            return np.arange(len(self.joints), dtype=float)
+        times = self.curve.times[0].numpy()
+        return times - times[0]
+
+    def on_axis(self, place: float) -> float:
+        """Where on the axis a place is, which is given in segments from the start."""
+        return float(np.interp(place, np.arange(len(self.joints)), self.axis))
+
+    def place_of(self, x: float) -> float:
+        """The place of a value of the axis, in segments from the start."""
+        return float(np.interp(x, self.axis, np.arange(len(self.joints))))
+
+    @property
     def places(self) -> Floats:
         """(horizon,) of the waypoints, from 0 to 1: by time of a curve, else by length."""
         if self.curve is not None:
-            times = self.curve.times[0].numpy()
-            return (times - times[0]) / (times[-1] - times[0])
+            return self.axis / self.axis[-1]
         steps = torch.linalg.vector_norm(self.joints[1:] - self.joints[:-1], dim=-1)
         ends = np.concatenate([[0.0], steps.double().cumsum(0).cpu().numpy()])
         return ends / ends[-1] if ends[-1] > 0.0 else np.linspace(0.0, 1.0, len(ends))
@@ -219,12 +234,11 @@ def path_facts(
 ) -> PathFacts:
     """Returns what is known of a path (horizon, n_joints) of at least one waypoint, or a curve."""
     curve = joints if isinstance(joints, JointCurve) else None
+    path = operand_of(scene, joints)
     if isinstance(joints, JointCurve):
-        path, joints = joints, joints.knots(scene.world.device)[0]
+        joints = joints.knots(scene.world.device)[0]
     else:
         joints = joints.detach().to(scene.world.device, torch.float32)
-        # One configuration alone makes no motion, and is no path.
-        path = (joints if len(joints) > 1 else joints.expand(2, -1))[None].contiguous()
     options = scene.of_paths
     checked = scene.robot, scene.world
     blocked = joint_path_in_collision(path, *checked, tolerance=tolerance, **options)
@@ -248,6 +262,33 @@ def path_facts(
         blocked[0].cpu().numpy(),
         curve,
     )
+
+
+def operand_of(scene: RobotScene, path: Tensor | JointCurve) -> Tensor | JointCurve:
+    """What checks take of a path (horizon, n_joints) or of one curve: a batch of one.
+
+    One configuration alone makes no motion, and is no path: it stands.
+    """
+    if isinstance(path, JointCurve):
+        return path
+    path = path.detach().to(scene.world.device, torch.float32)
+    return (path if len(path) > 1 else path.expand(2, -1))[None].contiguous()
+
+
+def between(path: Tensor | JointCurve, samples: int) -> Tensor:
+    """(samples * segments + 1, n_joints) joint values, so many on each motion of a path.
+
+    Args:
+        path: (horizon, n_joints), or one curve, whose pieces are cut at equal times.
+        samples: of each motion.
+    """
+    shares = torch.arange(samples, dtype=torch.float64)[:, None] / samples
+    if isinstance(path, JointCurve):
+        times = path.times[0]
+        inner = (times[:-1] + shares * times.diff()).T.flatten()
+        return path.at(torch.cat((inner, times[-1:])))[0].float()
+    inner = torch.lerp(path[:-1, None], path[1:, None], shares.to(path)[None])
+    return torch.cat((inner.flatten(0, 1), path[-1:]))
 
 
 def evenly_along(joints: Tensor, count: int) -> Tensor:

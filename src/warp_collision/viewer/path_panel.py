@@ -1,11 +1,11 @@
-"""Paths in the browser: curves of clearance, blocked segments, contacts, play."""
+"""Paths and trajectories in the browser: blocked segments, contacts, curves, play."""
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,23 +13,32 @@ from torch import Tensor
 
 from warp_collision.messages import escaped
 from warp_collision.planning import optimize_paths
-from warp_collision.robot import joint_path_in_collision
+from warp_collision.planning.motion_limits import MotionLimits
+from warp_collision.robot import JointCurve, joint_path_in_collision
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer import panels
 from warp_collision.viewer.colors import FREE, HIT, THEMES, UNPROVEN
-from warp_collision.viewer.path_facts import Contact, PathFacts, path_facts
+from warp_collision.viewer.path_facts import (
+    Contact,
+    PathFacts,
+    between,
+    operand_of,
+    path_facts,
+)
+from warp_collision.viewer.plots import Plots, curves_of, shares_of
 from warp_collision.viewer.robot_panel import RobotPanel
 
 _GHOSTS = 7
 _SAMPLES = 6  # of each segment of a trace
+_FEWEST_SAMPLES = 60  # of a curve, which may have one piece
 _MOST_SEGMENTS = 20_000  # of all traces that are drawn
 _MOST_CONTACTS = 10
-_MOST_MM = 250.0  # of the curves: what is farther needs no room
 _FRAME = 0.05  # s, between two frames that are played
 _PROVING = 0.1  # s of checking, between which the page does what it is asked for
 _PLANNING = 10.0  # s
 _AGAIN = " (planned again)"
-_SECONDS = 6.0  # a path takes at speed 1
+_WITHIN = 1.0 + 1e-9  # share of a limit, with its rounding
+_SECONDS = 6.0  # a path without times takes at speed 1
 
 
 class PathPanel:
@@ -39,14 +48,16 @@ class PathPanel:
         facts: of the path that is open, if one is.
         place: where on it the robot stands, in segments.
         is_playing: whether it moves.
+        limits: of the motors, that curves are drawn with.
     """
 
-    def __init__(self, viewer: panels.Host, robot: RobotPanel):
+    def __init__(self, viewer: panels.Host, robot: RobotPanel, limits: MotionLimits):
         self._viewer, self._server, self._robot = viewer, viewer.server, robot
+        self.limits = limits
         self.facts: PathFacts | None = None
         self.place = 0.0
         self.is_playing = False
-        self._paths: dict[str, Tensor] = {}
+        self._paths: dict[str, Tensor | JointCurve] = {}
         self._free: dict[str, bool | None] = {}  # None since something has moved
         self._traces: dict[str, Any] = {}
         self._ghosts: list[Any] = []
@@ -67,6 +78,7 @@ class PathPanel:
             self._choice = gui.add_dropdown("path", ["-"], initial_value="-")
             self._choice.on_update(self._chosen)
             self._verdict = gui.add_html("")
+            self._timing = gui.add_html("", visible=False)
             self._slider = gui.add_slider("waypoint", min=0, max=1, step=0.01, initial_value=0)
             self._slider.on_update(self._slid)
             self._play = gui.add_button("play")
@@ -76,16 +88,16 @@ class PathPanel:
             again.on_click(lambda event: self._viewer.put("plan", self.plan_again))
             self._sweep = gui.add_checkbox("sweep", False)
             self._sweep.on_update(lambda event: self._viewer.put("sweep", self._draw_ghosts))
-            self._curves = gui.add_folder("along the path")
+            self.plots = Plots(gui, gui.add_folder("along the path"))
             self._list = gui.add_folder("worst contacts")
-        self._plots: list[Any] = []
-        self._drawn: list[_Curves] = []
 
-    def add(self, paths: dict[str, Tensor]) -> None:
-        """Adds paths (horizon, n_joints) by name; one of a name that is known replaces it."""
+    def add(self, paths: Mapping[str, Tensor | JointCurve]) -> None:
+        """Adds paths (horizon, n_joints) and curves by name; one of a known name replaces it."""
         device = self._scene.world.device
-        for name, joints in paths.items():
-            self._paths[name] = joints.detach().to(device, torch.float32)
+        for name, path in paths.items():
+            if isinstance(path, Tensor):
+                path = path.detach().to(device, torch.float32)
+            self._paths[name] = path
             if name in self._traces:
                 self._traces.pop(name).remove()
             self._prove(name)
@@ -94,11 +106,10 @@ class PathPanel:
 
     def _prove(self, name: str) -> None:
         """Checks a path, and draws it in the colours of the result."""
-        path = self._paths[name]
-        blocked = joint_path_in_collision(
-            (path if len(path) > 1 else path.expand(2, -1))[None].contiguous(),
-            self._scene.robot, self._scene.world, **self._scene.of_paths,
-        )[0].cpu().numpy()  # fmt: skip
+        scene = self._scene
+        path = operand_of(scene, self._paths[name])
+        hits = joint_path_in_collision(path, scene.robot, scene.world, **scene.of_paths)
+        blocked = hits[0].cpu().numpy()
         self._free[name] = not blocked.any()
         self._trace(name, blocked)
 
@@ -132,6 +143,9 @@ class PathPanel:
         if self._open is None:
             return
         path, name = self._paths[self._open], self._open.removesuffix(_AGAIN)
+        is_timed = isinstance(path, JointCurve)
+        if is_timed:
+            path = path.knots(self._scene.world.device)[0]
         self._viewer.tell(f"planning for at most {_PLANNING:.0f} s")
         self._server.flush()
         ends = path[:1].contiguous(), path[-1:].contiguous()
@@ -144,7 +158,13 @@ class PathPanel:
             self._viewer.draw(self._robot.joints)
             self._viewer.tell("no free path was found: start or goal may collide")
             return
-        self.add({name + _AGAIN: found.joints[0]})
+        again: Tensor | JointCurve = found.joints[0]
+        if is_timed and np.isfinite(self.limits.acceleration).all():
+            again = found.timed(
+                self._scene.robot, self._scene.world, **self.limits._asdict(),
+                **self._scene.of_paths,
+            ).curve  # fmt: skip
+        self.add({name + _AGAIN: again})
         self.open(name + _AGAIN)
 
     def _tell_labels(self) -> None:
@@ -176,16 +196,17 @@ class PathPanel:
             name: of the path.
             blocked: (horizon - 1,) bool, which motions are not proven free; None if unknown.
         """
-        joints = self._paths[name]
+        path, samples = self._paths[name], _SAMPLES
+        count = len(path) - 1
+        if isinstance(path, JointCurve):
+            count = path.coefficients.shape[1]
+            samples = max(samples, _FEWEST_SAMPLES // count)
         # As many as when it was added: the trace is changed in place.
-        samples = max(1, min(_SAMPLES, _MOST_SEGMENTS // (len(self._paths) * len(joints))))
-        shares = torch.arange(samples, device=joints.device) / samples
-        between = joints[:-1, None] + shares[:, None] * (joints[1:] - joints[:-1])[:, None]
-        fine = torch.cat([between.flatten(0, 1), joints[-1:]])
-        hand = self._scene.spheres(fine)[:, -1, :3].cpu().numpy()
+        samples = max(1, min(samples, _MOST_SEGMENTS // (len(self._paths) * (count + 1))))
+        hand = self._scene.spheres(between(path, samples))[:, -1, :3].cpu().numpy()
         lines = np.stack([hand[:-1], hand[1:]], axis=1).astype(np.float32)
         choice = np.array([panels.line_rgb(c) for c in (FREE, HIT, UNPROVEN)], np.uint8)
-        states = np.full(max(len(joints) - 1, 1), 2) if blocked is None else blocked.astype(int)
+        states = np.full(max(count, 1), 2) if blocked is None else blocked.astype(int)
         colors = choice[np.repeat(states, samples)]
         ends = np.repeat(colors[: len(lines), None], 2, axis=1)
         if name in self._traces:
@@ -209,10 +230,11 @@ class PathPanel:
         if self._choice.value != label:
             self._choice.value = label
         self.place = 0.0
-        last = len(self._paths[name]) - 1
         self._slider.value = 0
-        self._slider.max = max(last, 0.01)
         self.refresh()
+        if self.facts is not None:
+            self._slider.label = self._axis
+            self._slider.max = max(round(float(self.facts.axis[-1]), 2), 0.01)
         self.go(0.0)
 
     def refresh(self) -> None:
@@ -227,9 +249,34 @@ class PathPanel:
         accent = FREE if facts.is_free else HIT
         words = panels.text(facts.verdict(), 160)
         self._verdict.content = panels.line(words, accent, is_bold=True)
+        self._tell_timing(facts)
         self._list_contacts(facts.worst(_MOST_CONTACTS))
-        self._draw_curves()
+        curves = curves_of(facts, self.limits)
+        self.plots.draw(curves, facts.on_axis(self.place), self._axis)
         self._draw_ghosts()
+
+    @property
+    def _axis(self) -> str:
+        """What the slider and the curves are over."""
+        is_timed = self.facts is not None and self.facts.curve is not None
+        return "time [s]" if is_timed else "waypoint"
+
+    def _tell_timing(self, facts: PathFacts) -> None:
+        """Tells the duration of a curve, and how much of the limits it uses: bounds, no samples."""
+        self._timing.visible = facts.curve is not None
+        if facts.curve is None:
+            return
+        shares = shares_of(facts.curve, self.limits)
+        known = [np.isfinite(limit).any() for limit in self.limits]
+        parts = [
+            f"{kind} {100.0 * share:.1f} %"
+            for kind, share, is_known in zip(self.limits._fields, shares, known, strict=True)
+            if is_known
+        ]
+        used = f"; of the limits at most: {', '.join(parts)}" if parts else "; no limits are known"
+        color = HIT if max(shares) > _WITHIN else FREE
+        words = f"{facts.curve.duration.item():.3f} s{used}"
+        self._timing.content = panels.line(words, color)
 
     def _list_contacts(self, contacts: Sequence[Contact]) -> None:
         """Lists contacts; buttons that are not needed are hidden: a page may still draw them."""
@@ -241,8 +288,14 @@ class PathPanel:
         for button, contact in itertools.zip_longest(self._contacts, contacts):
             button.visible = contact is not None
             if contact is not None:
-                button.label = escaped(f"{contact}, waypoint {contact.place:.1f}", 90)
+                button.label = escaped(f"{contact}, {self._where(contact.place)}", 90)
                 button.color = panels.rgb(HIT if contact.is_blocked else FREE)
+
+    def _where(self, place: float) -> str:
+        """A place in words."""
+        if self.facts is None or self.facts.curve is None:
+            return f"waypoint {place:.1f}"
+        return f"at {self.facts.on_axis(place):.3f} s"
 
     def show_contact(self, index: int) -> Contact | None:
         """Moves the robot to one of the worst contacts."""
@@ -256,7 +309,12 @@ class PathPanel:
     def _slid(self, event: Any) -> None:
         if event.client is not None:
             value = float(event.target.value)
-            self._viewer.put("place", lambda: self.go(value))
+            self._viewer.put("place", lambda: self._go_to(value))
+
+    def _go_to(self, x: float) -> None:
+        """Moves the robot to a value of the axis."""
+        if self.facts is not None:
+            self.go(self.facts.place_of(x))
 
     def play(self, on: bool) -> None:
         """Lets the robot move along the path, or stand."""
@@ -269,11 +327,12 @@ class PathPanel:
         if not self.is_playing or self.facts is None or not self.facts.n_segments:
             self.is_playing = False
             return
-        now = time.monotonic()
-        count = self.facts.n_segments
-        moved = self._speed.value * (now - self._played) * count / _SECONDS
+        now, last = time.monotonic(), float(self.facts.axis[-1])
+        # A curve has times of its own.
+        rate = 1.0 if self.facts.curve is not None else last / _SECONDS
+        moved = self._speed.value * (now - self._played) * rate
         self._played = now
-        self.go((self.place + moved) % count)
+        self._go_to((self.facts.on_axis(self.place) + moved) % last)
         self._viewer.put("play", self._step, delay=_FRAME)
 
     def go(self, place: float) -> None:
@@ -281,10 +340,11 @@ class PathPanel:
         if self.facts is None:
             return
         self.place = min(max(place, 0.0), float(self.facts.n_segments))
-        if abs(self._slider.value - self.place) > 5e-3:
-            self._slider.value = round(self.place, 2)
+        x = self.facts.on_axis(self.place)
+        if abs(self._slider.value - x) > 5e-3:
+            self._slider.value = round(x, 2)
         self._viewer.draw(self.facts.at(self.place)[0])
-        self._mark()
+        self.plots.mark(x)
 
     def _draw_ghosts(self) -> None:
         for ghost in self._ghosts:
@@ -292,95 +352,7 @@ class PathPanel:
         self._ghosts.clear()
         if not self._sweep.value or self.facts is None:
             return
-        places = np.linspace(0.0, self.facts.n_segments, _GHOSTS)
-        joints = torch.cat([self.facts.at(float(place)) for place in places])
+        joints = self.facts.evenly(_GHOSTS)
         color = THEMES["light"].accent(self.facts.is_free)
         for mesh in self._robot.body(joints):
             self._ghosts.append(panels.add_mesh(self._viewer, "sweep", mesh, color, 0.15))
-
-    def _curves_of(self, facts: PathFacts) -> list[_Curves]:
-        motion, count = facts.motion, len(facts.blocked)
-        # Steps: each segment has two ends.
-        steps = np.repeat(np.arange(count + 1.0), 2)[1:-1]
-        bounds = {
-            name: 1000 * np.repeat(column.double().numpy(), 2)
-            for name, column in (
-                ("lower", motion.world_lower), ("upper", motion.world_upper),
-                ("itself", motion.self_lower),
-            )
-        }  # fmt: skip
-        waypoints = np.arange(len(facts.cost), dtype=float)
-        return [
-            _Curves("clearance [mm], certified", steps, bounds, _MOST_MM),
-            _Curves("cost [mm]", waypoints, {"cost": 1000 * facts.cost}),
-        ]
-
-    def _draw_curves(self) -> None:
-        """Draws the curves of the open path, in the plots of the one before."""
-        from viser import uplot
-
-        if self.facts is None:
-            return
-        self._drawn = self._curves_of(self.facts)
-        colors = (panels.css(HIT), panels.css(FREE), "#009e73")
-        for index, curves in enumerate(self._drawn):
-            scales = {"x": uplot.Scale(time=False), "y": uplot.Scale(range=curves.range)}
-            if index < len(self._plots):
-                self._plots[index].scales = scales
-                self._plots[index].data = curves.marked(self.place)
-                continue
-            series = [
-                uplot.Series(label=name, stroke=color, width=2)
-                for name, color in zip(curves.values, colors, strict=False)
-            ]
-            here = uplot.Series(label="here", stroke="#888888", width=2)
-            with self._curves:
-                plot = self._server.gui.add_uplot(
-                    curves.marked(self.place), (uplot.Series(label="waypoint"), *series, here),
-                    title=curves.title, aspect=2.0, scales=scales,
-                )  # fmt: skip
-            self._plots.append(plot)
-
-    def _mark(self) -> None:
-        """Moves the marks of the curves."""
-        for plot, curves in zip(self._plots, self._drawn, strict=True):
-            plot.data = curves.marked(self.place)
-
-
-class _Curves(NamedTuple):
-    """Curves over the waypoints.
-
-    Attributes:
-        title: what they are.
-        x: (n,) waypoints.
-        values: by name, (n,).
-        most: what is farther away is left out, if nothing is as deep.
-    """
-
-    title: str
-    x: np.ndarray
-    values: dict[str, np.ndarray]
-    most: float = np.inf
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """What is shown: what is near or inside, and 0."""
-        known = np.concatenate([v[np.isfinite(v)] for v in self.values.values()] or [self.x])
-        if not len(known):
-            return 0.0, 1.0
-        low, high = min(float(known.min()), 0.0), max(float(known.max()), 1.0)
-        high = min(high, max(self.most, -3.0 * low))
-        return low - 0.05 * (high - low), high + 0.05 * (high - low)
-
-    def marked(self, place: float) -> tuple[np.ndarray, ...]:
-        """Returns x, the values and a vertical line at a place, as a browser draws them."""
-        low, high = self.range
-        at = int(np.searchsorted(self.x, place))
-        columns = [np.insert(self.x, at, [place] * 2)]
-        for values in self.values.values():
-            shown = np.clip(np.nan_to_num(values, nan=low), low, high)
-            near = np.interp(place, self.x, shown)
-            columns.append(np.insert(shown, at, [near] * 2))
-        mark = np.full(len(columns[0]), np.nan)
-        mark[at : at + 2] = low, high
-        return (*columns, mark)

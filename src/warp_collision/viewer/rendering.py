@@ -91,9 +91,9 @@ def render(
         robot: the robot.
         joints: joint values (n_joints,) or a path (horizon, n_joints). Up to four paths (batch,
             horizon, n_joints), or a mapping of names to paths, are drawn side by side. What
-            `optimize_paths` returns is taken too, and a `JointCurve`. The pieces of a curve are
-            proven, and its film is in real time. Without joints, the robot is drawn in the middle
-            of its limits.
+            `optimize_paths` or `timed` returns is taken too, and a `JointCurve`. The pieces of a
+            curve are proven, and its film is in real time. Without joints, the robot is drawn in
+            the middle of its limits.
         output: the file to write: .png, or .gif or .mp4 of a robot that moves along one path. An
             existing file is replaced.
         view: "front", "back", "left", "right", "top", "corner", or azimuth and elevation of the eye
@@ -222,30 +222,16 @@ def checked_world(world: MeshWorld | None, robot: RobotSpheres | None) -> MeshWo
     return world
 
 
-def _checked_paths(
-    robot: RobotSpheres | None, joints: Any
-) -> Mapping[str, Tensor] | Mapping[str, JointCurve]:
+def _checked_paths(robot: RobotSpheres | None, joints: Any) -> dict[str, Tensor | JointCurve]:
     """Returns the paths or curves by name."""
     if robot is None:
         if joints is not None:
             raise ValueError("joints must be given with a robot, got no robot")
         return {}
-    paths = _curves_of(joints, robot) if isinstance(joints, JointCurve) else paths_of(joints, robot)
+    paths = paths_of(joints, robot)
     if not 1 <= len(paths) <= MOST_SCENES:
         raise ValueError(f"joints must be one to {MOST_SCENES} paths, got {len(paths)}")
     return paths
-
-
-def _curves_of(curves: JointCurve, robot: RobotSpheres) -> dict[str, JointCurve]:
-    """Returns the curves of a batch by name; one alone is ""."""
-    if curves.n_joints != robot.n_joints:
-        raise ValueError(
-            f"joints must be a curve of the robot's {robot.n_joints} joints, got one of "
-            f"{curves.n_joints}"
-        )
-    if len(curves) == 1:
-        return {"": curves}
-    return {f"path {index}": curves[index] for index in range(len(curves))}
 
 
 def middle_of_limits(robot: RobotSpheres) -> Tensor:
@@ -255,26 +241,44 @@ def middle_of_limits(robot: RobotSpheres) -> Tensor:
     return torch.where(middle.isfinite(), middle, 0.0)
 
 
-def paths_of(joints: Any, robot: RobotSpheres) -> dict[str, Tensor]:
-    """Returns paths (horizon, n_joints) by name, of what `render` takes; one alone is "".
+def paths_of(joints: Any, robot: RobotSpheres) -> dict[str, Tensor | JointCurve]:
+    """Returns paths (horizon, n_joints) and curves by name, of what `render` takes; one is "".
 
     Raises:
-        TypeError, ValueError: They are not of this robot, or not finite.
+        TypeError, ValueError: They are not of this robot, or not finite, or a curve jumps.
     """
     if joints is None:
         return {"": middle_of_limits(robot)[None]}
     if isinstance(joints, Mapping):
         given = dict(joints)
     else:
-        values = getattr(joints, "joints", joints)
-        if not isinstance(values, Tensor):
+        values = getattr(joints, "curve", getattr(joints, "joints", joints))
+        if not isinstance(values, Tensor | JointCurve):
             values = torch.as_tensor(np.asarray(values, dtype=np.float32))
-        if values.ndim == 3 and len(values) == 1:
-            values = values[0]
         given = {"": values}
-        if values.ndim == 3:
-            given = {f"path {index}": path for index, path in enumerate(values)}
-    return {str(name): _checked_path(path, robot) for name, path in given.items()}
+        if isinstance(values, JointCurve) or values.ndim == 3:
+            one = len(values) == 1
+            given = {"" if one else f"path {i}": values[i] for i in range(len(values))}
+    return {
+        str(name): _checked_curve(path, robot)
+        if isinstance(path, JointCurve)
+        else _checked_path(path, robot)
+        for name, path in given.items()
+    }
+
+
+def _checked_curve(curve: JointCurve, robot: RobotSpheres) -> JointCurve:
+    if curve.n_joints != robot.n_joints:
+        raise ValueError(
+            f"joints must be a curve of the robot's {robot.n_joints} joints, got one of "
+            f"{curve.n_joints}"
+        )
+    if len(curve) != 1:
+        raise ValueError(f"joints must be one curve by name, got a batch of {len(curve)}")
+    curve = JointCurve(curve.times, curve.coefficients.detach())
+    if not bool(torch.isfinite(curve.points(CPU)).all()):
+        raise ValueError("joints must be finite, got a curve with NaN or infinity")
+    return curve
 
 
 def _checked_path(path: Any, robot: RobotSpheres) -> Tensor:

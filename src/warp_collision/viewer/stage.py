@@ -18,7 +18,7 @@ from warp_collision.viewer import colors
 from warp_collision.viewer import triangles as shapes
 from warp_collision.viewer.camera import VIEWS, Camera, best_view, look
 from warp_collision.viewer.colors import Color, Floats, Theme, clearance_colors
-from warp_collision.viewer.path_facts import PathFacts
+from warp_collision.viewer.path_facts import PathFacts, between
 from warp_collision.viewer.ray_tracer import SAMPLES, Body, RayTracer, Room, over
 from warp_collision.viewer.triangles import LinkMeshes, Triangles
 
@@ -168,8 +168,7 @@ def trail_of(facts: PathFacts, theme: Theme) -> list[tuple[Floats, Color]]:
     if not facts.n_segments:
         return []
     samples = max(2, round(_TRAIL_POINTS / facts.n_segments))
-    places = np.linspace(0.0, facts.n_segments, samples * facts.n_segments + 1)
-    joints = torch.cat([facts.at(float(place)) for place in places])
+    joints = between(facts.joints if facts.curve is None else facts.curve, samples)
     tips = facts.scene.spheres(joints)[:, -1, :3].double().cpu().numpy()
     changes = np.flatnonzero(np.diff(facts.blocked)) + 1
     ends = [0, *changes.tolist(), facts.n_segments]
