@@ -11,13 +11,13 @@ from PIL import Image
 from reference import hinge, rotation_matrix
 from warp_collision import joint_path_in_collision
 from warp_collision.cli import demo_report
+from warp_collision.cli.check_waypoints import PathCheck
 from warp_collision.cli.demo_report import (
     ACTIVATION_DISTANCE,
     DEFAULT_PROBLEM,
     check_joints,
     run_demo,
 )
-from warp_collision.cli.path_check import PathCheck
 from warp_collision.examples import (
     _read_problems,
     load_panda,

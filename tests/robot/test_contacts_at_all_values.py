@@ -8,7 +8,7 @@ import torch
 
 from warp_collision import Cuboid, MeshWorld
 from warp_collision.cli.__main__ import main
-from warp_collision.cli.robot_check import check_robot
+from warp_collision.cli.check_waypoints import check_robot
 from warp_collision.planning import optimize_paths
 from warp_collision.robot import RobotSpheres
 from warp_collision.robot.checks.robot_scene import RobotScene

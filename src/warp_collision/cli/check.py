@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from warp_collision.cli import common
-from warp_collision.cli.terminal import print_json, print_text
+from warp_collision.cli.options import (
+    RobotOptions,
+    WorldOptions,
+    add_column,
+    add_optional_robot,
+    add_world_options,
+)
 
-if TYPE_CHECKING:
-    import torch
-
-    from warp_collision.labeling.path_files import PathFiles
+_ARRAYS = (".npy", ".npz")
 
 SUMMARY = "check spheres in a file against the meshes in a file"
 DESCRIPTION = """\
@@ -96,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what unobserved voxels count as; with report they are obstacles of their own, so "
         "that the table says which of both is hit (default: as the file says)",
     )
-    common.add_world_options(parser)
+    add_world_options(parser)
     _add_many(parser.add_argument_group("many paths"))
     _add_robot(parser.add_argument_group("robots"))
 
@@ -123,7 +125,7 @@ def _add_many(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--first", action="store_true", help="stop at the first path that is not free"
     )
-    common.add_column(group)
+    add_column(group)
     group.add_argument(
         "--detail",
         action="store_true",
@@ -132,7 +134,7 @@ def _add_many(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_robot(group: argparse._ArgumentGroup) -> None:
-    common.add_optional_robot(group, "the robot whose joint values PATHS hold")
+    add_optional_robot(group, "the robot whose joint values PATHS hold")
     group.add_argument(
         "--tolerance",
         type=common.distance,
@@ -146,99 +148,19 @@ def _add_robot(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _check_waypoints(options: argparse.Namespace, files: PathFiles, device: torch.device) -> int:
-    """Checks a single file, and reports on its waypoints."""
-    from warp_collision.cli.check_paths import paths_of
-    from warp_collision.cli.path_check import check_spheres
-    from warp_collision.cli.robot_check import check_robot
-    from warp_collision.cli.scene_text import world_extents, world_line
-
-    path, scene, refused = options.paths[0], None, False
-    head = {"world": str(options.world)}
-    if options.robot is None:
-        head["spheres"] = str(path)
-        world = common.load_world(options, device)
-        eta = 0.02 if options.activation_distance is None else options.activation_distance
-        result = check_spheres(
-            _load_spheres(path).to(device), world, activation_distance=eta, swept=options.swept
-        )
-    else:
-        if options.activation_distance is not None:
-            raise ValueError("--activation-distance must not be given with --robot: nothing costs")
-        head |= {"joints": str(path), "robot": str(options.robot)}
-        tolerance = 0.001 if options.tolerance is None else options.tolerance
-        joints = common.load_joints(options, path)
-        scene = common.load_scene(options, device)
-        world = scene.world
-        result = check_robot(scene, joints, tolerance)
-        refused = options.respect_limits and result.is_beyond_limits
-    if options.json:
-        head |= {"device": str(device), "world_extents": world_extents(world), **result.summary()}
-        print_json({**head, "paths": paths_of(options, files, scene, world)})
-    else:
-        print_text(result.text(world_line(options.world.name, world)))
-    return common.COLLISION if result.collides or refused else common.FREE
-
-
-def _wants_table(options: argparse.Namespace) -> bool:
-    """Whether an option asks for a table of paths, or paths name their worlds."""
-    asked = options.csv, options.output, options.quiet, options.min_clearance, options.first
-    return any(asked) or options.world.is_dir()
-
-
-def _is_single(options: argparse.Namespace, files: PathFiles) -> bool:
-    """Whether there is one path, and nothing that asks for a table of paths."""
-    if _wants_table(options) or len(files.files) > 1 or files.files[0][1] != "array":
-        return False
-    if options.activation_distance is not None:  # costs are those of waypoints
-        return True
-    # A file that cannot be read has its error from the reader of a single one.
-    return files.count() in (None, 1)
-
-
-def _check_many(options: argparse.Namespace, files: PathFiles, device: torch.device) -> int:
-    if options.activation_distance is not None:
-        raise ValueError("--activation-distance must be given with one path, or --detail")
-    if options.output is not None:
-        from warp_collision.extras import require_extra
-
-        common.OutputFiles(output=options.output)
-        ending = options.output.suffix.lower()
-        if ending not in (".parquet", ".csv"):
-            raise ValueError(f"--output must end in .parquet or .csv, got {str(options.output)!r}")
-        if ending == ".parquet":
-            require_extra("pyarrow", "a .parquet file")
-    from warp_collision.cli.check_paths import check_paths
-
-    return check_paths(options, files, device)
-
-
-def _load_spheres(path: Path) -> torch.Tensor:
-    """Spheres of a file; the error for a file of joint values says how to check these."""
-    from warp_collision.io import load_spheres
-
-    try:
-        return load_spheres(path)
-    except ValueError as error:
-        if " shape " in str(error) or "'joints'" in str(error):
-            raise ValueError(f"{error}; joint values of a robot need --robot URDF") from error
-        raise
-
-
 def run(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
-    common.require_order(options)
+    first, second = (path.suffix.lower() in _ARRAYS for path in (options.world, options.paths[0]))
+    if first and not second:
+        raise ValueError(
+            f"WORLD must come before PATHS, which look swapped: got {str(options.world)!r} "
+            f"before {str(options.paths[0])!r}"
+        )
     device = common.start(options.device)
-    common.require_robot_for_options(options, "tolerance", "respect_limits")
-    if options.swept and options.robot is not None:
+    robot = RobotOptions.optional(options, "tolerance", "respect_limits")
+    if options.swept and robot is not None:
         raise ValueError("--swept must not be given with --robot: its motion is checked on arcs")
-    files = common.list_paths(options)
-    if options.detail:
-        if len(files.files) > 1 or _wants_table(options):
-            raise ValueError(
-                "--detail must be given with one file and one world, and without options of many "
-                "paths"
-            )
-    elif not _is_single(options, files):
-        return _check_many(options, files, device)
-    return _check_waypoints(options, files, device)
+    from warp_collision.cli.check_paths import CheckOptions, check
+
+    world = WorldOptions.of(options)
+    return check(CheckOptions.of(options, world=world, robot=robot), device)

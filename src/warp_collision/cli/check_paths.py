@@ -1,23 +1,46 @@
-"""Checks of many paths, for scripts: a line for each, worst first, at a memory that stays flat."""
+"""Checks of the paths of files: one by its waypoints, many by a table, worst first.
+
+A table takes memory that does not grow with the number of free paths.
+"""
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 import json
 import math
-import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from warp_collision.cli import common, scene_text
-from warp_collision.cli.robot_check import beyond_turn
-from warp_collision.cli.terminal import Progress, align, for_json, print_text
+from warp_collision import MeshWorld
+from warp_collision.cli import common
+from warp_collision.cli.check_waypoints import (
+    always_in_contact,
+    beyond_turn,
+    check_robot,
+    check_spheres,
+    contacts_for_json,
+    uncovered,
+    world_extents,
+    world_line,
+)
+from warp_collision.cli.options import Options, RobotOptions, WorldOptions, list_paths
+from warp_collision.cli.terminal import (
+    Progress,
+    align,
+    for_json,
+    print_json,
+    print_stderr,
+    print_text,
+)
+from warp_collision.extras import require_extra
+from warp_collision.io import load_spheres
 from warp_collision.labeling import PathFiles, PathLabeler, PathRow
 from warp_collision.labeling.columns import arrow_table
 from warp_collision.labeling.parts import batches
@@ -26,14 +49,18 @@ from warp_collision.messages import escaped
 from warp_collision.robot import CollisionReport
 from warp_collision.robot.checks.robot_scene import RobotScene
 
-if TYPE_CHECKING:
-    from warp_collision import MeshWorld
-
 _BATCH = 256  # paths that are checked at a time
 _MOST_FREE = 20  # free paths in the text
 _LABELS = (
-    *("free", "clearance", "self_clearance", "first_contact", "depth", "position"),
-    *("link", "obstacle", "with_itself"),
+    "free",
+    "clearance",
+    "self_clearance",
+    "first_contact",
+    "depth",
+    "position",
+    "link",
+    "obstacle",
+    "with_itself",
 )
 _HEAD = ("path", "", "clearance [m]", "depth [m]", "link", "obstacle", "at", "first contact")
 
@@ -120,18 +147,138 @@ def _beyond(row: PathRow, scene: RobotScene | None) -> tuple[bool, bool]:
     return is_beyond, bool(beyond_turn(joints, scene.robot).counts)
 
 
-def check_paths(options: argparse.Namespace, files: PathFiles, device: torch.device) -> int:
+@dataclass(frozen=True)
+class CheckOptions(Options):
+    """The options of `check`.
+
+    Attributes:
+        world: the obstacles.
+        robot: the robot whose joint values the paths are; None: they are spheres.
+        paths: files and folders.
+        column: columns of tables, by role.
+        activation_distance: of costs [m]; None: the default, where waypoints are reported.
+        swept: whether spheres are checked between waypoints.
+        tolerance: of motions of the robot [m]; None: the default.
+        respect_limits: whether joint values beyond their limits count as a collision.
+        min_clearance: that a free path has [m].
+        first: whether the first path that is not free ends the check.
+        detail: whether waypoints are reported of several paths.
+        csv: whether the table is printed as CSV.
+        json: whether the report is printed as JSON.
+        quiet: whether only errors are printed.
+        output: where the table is written.
+    """
+
+    world: WorldOptions
+    robot: RobotOptions | None
+    paths: Sequence[Path]
+    column: Sequence[tuple[str, str]]
+    activation_distance: float | None
+    swept: bool
+    tolerance: float | None
+    respect_limits: bool
+    min_clearance: float
+    first: bool
+    detail: bool
+    csv: bool
+    json: bool
+    quiet: bool
+    output: Path | None
+
+    @property
+    def wants_table(self) -> bool:
+        """Whether an option asks for a table of paths, or paths name their worlds."""
+        asked = self.csv, self.output, self.quiet, self.min_clearance, self.first
+        return any(asked) or self.world.is_folder
+
+
+def check(options: CheckOptions, device: torch.device) -> int:
+    """Checks paths, reports, and returns the exit status."""
+    files = list_paths(options.paths, options.column, options.robot)
+    if options.detail:
+        if len(files.files) > 1 or options.wants_table:
+            raise ValueError(
+                "--detail must be given with one file and one world, and without options of many "
+                "paths"
+            )
+    elif not _is_single(options, files):
+        return _check_many(options, files, device)
+    return _check_waypoints(options, files, device)
+
+
+def _is_single(options: CheckOptions, files: PathFiles) -> bool:
+    """Whether there is one path, and nothing that asks for a table of paths."""
+    if options.wants_table or len(files.files) > 1 or files.files[0][1] != "array":
+        return False
+    if options.activation_distance is not None:  # costs are those of waypoints
+        return True
+    # A file that cannot be read has its error from the reader of a single one.
+    return files.count() in (None, 1)
+
+
+def _check_waypoints(options: CheckOptions, files: PathFiles, device: torch.device) -> int:
+    """Checks a single file, and reports on its waypoints."""
+    path, scene, refused = options.paths[0], None, False
+    head = {"world": str(options.world.world)}
+    if options.robot is None:
+        head["spheres"] = str(path)
+        world = options.world.load(device)
+        eta = 0.02 if options.activation_distance is None else options.activation_distance
+        spheres = _load_spheres(path).to(device)
+        result = check_spheres(spheres, world, activation_distance=eta, swept=options.swept)
+    else:
+        if options.activation_distance is not None:
+            raise ValueError("--activation-distance must not be given with --robot: nothing costs")
+        head |= {"joints": str(path), "robot": str(options.robot.robot)}
+        joints = options.robot.load_joints(path)
+        scene = options.robot.load_scene(device, options.world)
+        world = scene.world
+        result = check_robot(scene, joints, _tolerance(options.tolerance))
+        refused = options.respect_limits and result.is_beyond_limits
+    if options.json:
+        head |= {"device": str(device), "world_extents": world_extents(world), **result.summary()}
+        constant = _constant(scene, world)
+        table, labels = PathTable(constant), _Labels(options, scene, world, constant, device)
+        for batch in batches(files.rows(), _BATCH):
+            table.add(batch, labels.of(batch), keeps_free=True)
+        table.sort()
+        print_json({**head, "paths": table.rows})
+    else:
+        print_text(result.text(world_line(options.world.world.name, world)))
+    return common.COLLISION if result.collides or refused else common.FREE
+
+
+def _load_spheres(path: Path) -> Tensor:
+    """Spheres of a file; the error for a file of joint values says how to check these."""
+    try:
+        return load_spheres(path)
+    except ValueError as error:
+        if " shape " in str(error) or "'joints'" in str(error):
+            raise ValueError(f"{error}; joint values of a robot need --robot URDF") from error
+        raise
+
+
+def _tolerance(given: float | None) -> float:
+    return 0.001 if given is None else given
+
+
+def _check_many(options: CheckOptions, files: PathFiles, device: torch.device) -> int:
     """Checks all paths of files, reports, and returns the exit status."""
+    if options.activation_distance is not None:
+        raise ValueError("--activation-distance must be given with one path, or --detail")
+    if options.output is not None:
+        _check_output(options.output)
     scene, world = None, None
     if options.robot is not None:
-        scene = common.load_scene(options, device)
-        world = None if options.world.is_dir() else scene.world
-    elif not options.world.is_dir():
-        world = common.load_world(options, device)
+        scene = options.robot.load_scene(device, options.world)
+        world = None if options.world.is_folder else scene.world
+    elif not options.world.is_folder:
+        world = options.world.load(device)
     # Yes or no takes a small part of the time; what is found first is labelled in full.
     quick = options.quiet or options.first
     constant = _constant(scene, world)
-    labels = _Labels(options, scene, world, constant, ("free",) if quick else _LABELS)
+    place = scene, world, constant, device
+    labels = _Labels(options, *place, ("free",) if quick else _LABELS)
     table = PathTable(constant)
     with Progress(files.count(), "paths", shown=not options.quiet) as progress:
         for batch in batches(files.rows(), _BATCH):
@@ -147,7 +294,7 @@ def check_paths(options: argparse.Namespace, files: PathFiles, device: torch.dev
                 continue
             table.add(batch[:index], {k: v[:index] for k, v in found.items()}, keeps_free=False)
             last = batch[index : index + 1]
-            found = _Labels(options, scene, world, constant, _LABELS).of(last)
+            found = _Labels(options, *place).of(last)
             table.add(last, {**found, "free": np.zeros(1, dtype=bool)}, keeps_free=False)
             break
     table.sort()
@@ -155,33 +302,26 @@ def check_paths(options: argparse.Namespace, files: PathFiles, device: torch.dev
         _write(options.output, table)
     for row in table.rows:
         if row["error"] is not None:
-            text = f"warp-collision: error: {escaped(row['path'])}: {row['error']}"
-            print_text(text, sys.stderr)
+            print_stderr(f"error: {escaped(row['path'])}: {row['error']}")
     if not options.quiet:
         _report(options, scene, world, table)
     return table.status
 
 
-def paths_of(
-    options: argparse.Namespace,
-    files: PathFiles,
-    scene: RobotScene | None,
-    world: MeshWorld,
-) -> list[dict[str, Any]]:
-    """The rows of the table, for the JSON of a report on waypoints: scripts find them in both."""
-    constant = _constant(scene, world)
-    table, labels = PathTable(constant), _Labels(options, scene, world, constant, _LABELS)
-    for batch in batches(files.rows(), _BATCH):
-        table.add(batch, labels.of(batch), keeps_free=True)
-    table.sort()
-    return table.rows
+def _check_output(output: Path) -> None:
+    common.OutputFiles(output=output)
+    ending = output.suffix.lower()
+    if ending not in (".parquet", ".csv"):
+        raise ValueError(f"--output must end in .parquet or .csv, got {str(output)!r}")
+    if ending == ".parquet":
+        require_extra("pyarrow", "a .parquet file")
 
 
 def _constant(scene: RobotScene | None, world: MeshWorld | None) -> CollisionReport | None:
     """What touches at all joint values in the world of the command."""
     if scene is None or world is None:
         return None
-    found = scene_text.constant_contacts(scene)
+    found = scene.constant_contacts()
     return found if found.link else None
 
 
@@ -195,25 +335,32 @@ class _Labels:
         scene: the robot among the obstacles, if there is one.
         world: of the command; None where each path names its own.
         constant: what touches at all joint values in it.
+        device: where paths are labelled.
         outputs: which labels.
     """
 
     def __init__(
         self,
-        options: argparse.Namespace,
+        options: CheckOptions,
         scene: RobotScene | None,
         world: MeshWorld | None,
         constant: CollisionReport | None,
-        outputs: Sequence[str],
+        device: torch.device,
+        outputs: Sequence[str] = _LABELS,
     ):
-        place = world if scene is None else scene.world
-        device = options.device if place is None else place.device
-        chosen: dict[str, Any] = {"outputs": outputs, "swept": options.swept}
-        chosen["allow_world_outside"] = True  # paths that are checked are one's own
-        self._of_own = self._of_common = labeler_of(options, scene, world, device, **chosen)
+        chosen: dict[str, Any] = {
+            "columns": dict(options.column),
+            "min_clearance": options.min_clearance,
+            "tolerance": options.tolerance,
+            "device": device,
+            "outputs": outputs,
+            "swept": options.swept,
+            "allow_world_outside": True,  # paths that are checked are one's own
+        }
+        self._of_own = self._of_common = labeler_in(options.world, scene, world, **chosen)
         if scene is not None and constant is not None:
-            others = scene_text.without_constant_contacts(scene, constant)
-            self._of_common = labeler_of(options, others, world, device, **chosen)
+            others = scene.without_contacts_of(constant)
+            self._of_common = labeler_in(options.world, others, world, **chosen)
 
     def of(self, rows: Sequence[PathRow]) -> dict[str, Any]:
         """Labels of rows, arrays (n_rows,) by name."""
@@ -232,23 +379,27 @@ def _has_own_place(row: PathRow) -> bool:
     return row.world is not None or row.base_pose is not None or bool(row.env)
 
 
-def labeler_of(
-    options: argparse.Namespace, scene: RobotScene | None, world: Any, device: Any, **more: Any
+def labeler_in(
+    place: WorldOptions,
+    scene: RobotScene | None,
+    world: MeshWorld | str | None,
+    *,
+    tolerance: float | None,
+    **more: Any,
 ) -> PathLabeler:
     """A `PathLabeler` by the options of a command.
 
     Args:
-        options: of the command.
+        place: how worlds are read, and where.
         scene: the robot among the obstacles, if there is one.
         world: what all rows without one of their own are in.
-        device: where paths are labelled.
+        tolerance: of motions of the robot [m]; None: the default.
         **more: other options of the labeler.
     """
-    folder = options.world if options.world.is_dir() else options.world.absolute().parent
     if scene is not None:
         base_pose = scene.base_pose
         more |= {
-            "tolerance": 0.001 if options.tolerance is None else options.tolerance,
+            "tolerance": _tolerance(tolerance),
             "self_collision": scene.self_collision,
             "ignore": scene.ignore,
             "shapes": scene.shapes,
@@ -257,12 +408,9 @@ def labeler_of(
     return PathLabeler(
         None if scene is None else scene.robot,
         world,
-        columns=dict(options.column),
-        min_clearance=options.min_clearance,
-        folder=folder,
-        strict=options.strict,
-        package_dirs=options.package_dir,
-        device=device,
+        folder=place.folder,
+        strict=place.strict,
+        package_dirs=place.package_dir,
         **more,
     )
 
@@ -296,7 +444,7 @@ def _as_csv(table: PathTable) -> str:
 
 
 def _report(
-    options: argparse.Namespace,
+    options: CheckOptions,
     scene: RobotScene | None,
     world: MeshWorld | None,
     table: PathTable,
@@ -306,14 +454,14 @@ def _report(
     always = [] if constant is None else constant.lines_of_constant()
     if options.csv:
         for line in always:
-            print_text(f"warp-collision: {line}", sys.stderr)
+            print_stderr(line)
         print_text(_as_csv(table), end="")
         return
-    left_out = None if scene is None else scene_text.uncovered(scene.robot)
+    left_out = None if scene is None else uncovered(scene.robot)
     if options.json:
-        head: dict[str, Any] = {"world": str(options.world)}
-        if scene is not None:
-            head["robot"] = str(options.robot)
+        head: dict[str, Any] = {"world": str(options.world.world)}
+        if options.robot is not None:
+            head["robot"] = str(options.robot.robot)
         counts = {
             "collision": table.collides,
             "n_paths": table.n_paths,
@@ -324,9 +472,7 @@ def _report(
         }
         told = {} if left_out is None else left_out.summary()
         if scene is not None:
-            told["at_all_values"] = (
-                [] if constant is None else scene_text.contacts_for_json(constant)
-            )
+            told["at_all_values"] = [] if constant is None else contacts_for_json(constant)
         text = json.dumps(for_json({**head, **counts, **told}), indent=1, allow_nan=False)
         rows = ",\n".join(f"  {json.dumps(for_json(row), allow_nan=False)}" for row in table.rows)
         print_text(f'{text[:-2]},\n "paths": [\n{rows}\n ]\n}}' if rows else text)
@@ -338,10 +484,10 @@ def _report(
         notes.append(f"joint values are beyond the limits in {beyond} paths")
     if turned:
         notes.append(f"joint values are beyond 2 pi rad in {turned} paths: in degrees?")
-    advice = [] if constant is None else scene_text.always_in_contact(constant)
+    advice = [] if constant is None else always_in_contact(constant)
     lines += [f"note: {line}" for line in (*notes, *advice)]
     if world is not None:
-        lines.append(scene_text.world_line(options.world.name, world))
+        lines.append(world_line(options.world.world.name, world))
     print_text("\n".join([*lines, _conclusion(table, first=options.first)]))
 
 

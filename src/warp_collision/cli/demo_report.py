@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from warp_collision.cli import common
-from warp_collision.cli.path_check import PathCheck, check_spheres
+from warp_collision.cli.check_waypoints import PathCheck, check_spheres
 from warp_collision.cli.path_drawing import draw, show_progress
 from warp_collision.cli.terminal import align, for_json, print_text
 from warp_collision.devices import preferred_device

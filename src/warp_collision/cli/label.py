@@ -6,6 +6,13 @@ import argparse
 from pathlib import Path
 
 from warp_collision.cli import common
+from warp_collision.cli.options import (
+    RobotOptions,
+    WorldOptions,
+    add_column,
+    add_optional_robot,
+    add_package_dirs,
+)
 from warp_collision.messages import escaped
 
 SUMMARY = "label the paths of a data set: proven free, clearance, cost, contact"
@@ -60,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the obstacles of rows that name no world: a file; or the folder of the worlds that "
         "rows name (default: the current one)",
     )
-    common.add_column(parser)
+    add_column(parser)
     parser.add_argument(
         "--outputs",
         nargs="+",
@@ -84,21 +91,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--batch-rows",
-        type=at_least_one,
+        type=common.at_least_one,
         default=512,
         metavar="N",
         help="rows that are labelled at a time (default 512)",
     )
     parser.add_argument(
         "--part-rows",
-        type=at_least_one,
+        type=common.at_least_one,
         default=10_000,
         metavar="N",
         help="rows of a file; what is not in one is lost if the run ends (default 10000)",
     )
     parser.add_argument(
         "--cache-mib",
-        type=at_least_one,
+        type=common.at_least_one,
         default=256,
         metavar="MIB",
         help="bound of the worlds that a process keeps (default 256)",
@@ -128,9 +135,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strict", action="store_true", help="a world that has what a check does not see is wrong"
     )
-    common.add_package_dirs(parser)
+    add_package_dirs(parser)
     robots = parser.add_argument_group("robots")
-    common.add_optional_robot(robots, "the robot, without which paths are spheres")
+    add_optional_robot(robots, "the robot, without which paths are spheres")
     robots.add_argument(
         "--tolerance",
         type=common.distance,
@@ -147,7 +154,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     cluster.add_argument(
         "--workers",
-        type=at_least_one,
+        type=common.at_least_one,
         metavar="N",
         help="most processes (default: one for each CPU)",
     )
@@ -158,8 +165,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="of a GPU, such as 0.5 (default 0: one CPU thread)",
     )
-    # Worlds are read where their rows are labelled, each as it stands.
-    parser.set_defaults(up=None, scale=None)
 
 
 def place(text: str) -> Path | str:
@@ -167,13 +172,6 @@ def place(text: str) -> Path | str:
     from warp_collision.labeling.places import place_of
 
     return place_of(text)
-
-
-def at_least_one(text: str) -> int:
-    """An argument that is a whole number of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
-    return int(text)
 
 
 def shard(text: str) -> tuple[int, int]:
@@ -195,8 +193,9 @@ def run(options: argparse.Namespace) -> int:
         )
     if options.ray is None and (options.workers is not None or options.gpus_per_worker):
         raise ValueError("--workers and --gpus-per-worker must be given with --ray")
-    common.require_robot_for_options(options, "tolerance")
+    robot = RobotOptions.optional(options, "tolerance")
     device = common.start(options.device)
-    from warp_collision.cli.label_paths import label_paths
+    from warp_collision.cli.label_paths import LabelOptions, label_paths
 
-    return label_paths(options, device)
+    world = WorldOptions.of(options)
+    return label_paths(LabelOptions.of(options, world=world, robot=robot), device)

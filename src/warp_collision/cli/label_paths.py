@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import gc
 import hashlib
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warp_collision.cli import common
-from warp_collision.cli.check_paths import labeler_of
+from warp_collision.cli.check_paths import labeler_in
+from warp_collision.cli.options import Options, RobotOptions, WorldOptions, list_paths
 from warp_collision.cli.terminal import Progress, print_json, print_text
 from warp_collision.extras import require_extra
 from warp_collision.labeling import PathFiles, PathLabeler
@@ -35,8 +36,9 @@ _DECIDING = (
     "min_clearance",
     "activation_distance",
     "tolerance",
-    "strict",
     "allow_world_outside",
+)
+_DECIDING_OF_ROBOTS = (
     "group",
     "state",
     "lock_joint",
@@ -48,10 +50,61 @@ _DECIDING = (
 )
 
 
-def label_paths(options: argparse.Namespace, device: torch.device) -> int:
+@dataclass(frozen=True)
+class LabelOptions(Options):
+    """The options of `label`.
+
+    Attributes:
+        world: the obstacles, or the folder of worlds that rows name.
+        robot: the robot whose joint values the paths are; None: they are spheres.
+        paths: files, folders and patterns.
+        column: columns of tables, by role.
+        out: the folder of the parts.
+        outputs: which labels; None: all.
+        min_clearance: that a free path has [m].
+        activation_distance: of costs [m].
+        tolerance: of motions of the robot [m]; None: the default.
+        allow_world_outside: whether rows may name worlds outside of the folder.
+        batch_rows: rows that are labelled at a time.
+        part_rows: rows of a part.
+        cache_mib: of worlds that a process keeps.
+        shard: which share of the rows, and how many there are.
+        overwrite: whether labels of an earlier run are removed.
+        retry_errors: whether rows with an error are labelled again.
+        json: whether the summary is printed as JSON.
+        quiet: whether only errors are printed.
+        ray: the address of a cluster, empty for a local one; None: this process.
+        workers: most processes.
+        gpus_per_worker: of a GPU.
+    """
+
+    world: WorldOptions
+    robot: RobotOptions | None
+    paths: Sequence[Path | str]
+    column: Sequence[tuple[str, str]]
+    out: Path | str
+    outputs: Sequence[str] | None
+    min_clearance: float
+    activation_distance: float
+    tolerance: float | None
+    allow_world_outside: bool
+    batch_rows: int
+    part_rows: int
+    cache_mib: int
+    shard: tuple[int, int]
+    overwrite: bool
+    retry_errors: bool
+    json: bool
+    quiet: bool
+    ray: str | None
+    workers: int | None
+    gpus_per_worker: float
+
+
+def label_paths(options: LabelOptions, device: torch.device) -> int:
     """Labels all paths of files, says what was written, and returns the exit status."""
     require_extra("pyarrow", "label")
-    files = common.list_paths(options)
+    files = list_paths(options.paths, options.column, options.robot)
     manifest = run_manifest(options, files)
     labeler = _labeler(options, device)
     writer = PartWriter(
@@ -147,7 +200,7 @@ class _Run:
         if "free" in table.column_names:
             self.free += sum(table["free"].to_pylist())
 
-    def report(self, options: argparse.Namespace, writer: PartWriter) -> None:
+    def report(self, options: LabelOptions, writer: PartWriter) -> None:
         """Prints what was labelled, and the most frequent errors of all rows in the folder."""
         seconds = time.monotonic() - self._begin
         if options.quiet:
@@ -183,18 +236,21 @@ class _Run:
         print_text("\n".join(lines))
 
 
-def run_manifest(options: argparse.Namespace, files: PathFiles) -> dict[str, Any]:
+def run_manifest(options: LabelOptions, files: PathFiles) -> dict[str, Any]:
     """What decides the labels of a run: inputs, robot, world and options."""
-    robot_files = (options.robot, options.srdf, options.robot_spheres)
+    robot = options.robot
+    named = (None,) * 3 if robot is None else (robot.robot, robot.srdf, robot.robot_spheres)
     return {
         "version": version("warp-collision"),
         "inputs": files.listing(),
-        "robot": [None if path is None else _digest(path) for path in robot_files],
-        "world": _world_digest(options.world, options.out),
+        "robot": [None if path is None else _digest(path) for path in named],
+        "world": _world_digest(options.world.world, options.out),
         "shards": options.shard[1],
         "rows of a slice": options.batch_rows if options.shard[1] > 1 else None,
         "id_type": files.id_type(),
+        "strict": options.world.strict,
         **{name: _plain(getattr(options, name)) for name in _DECIDING},
+        **{name: _plain(getattr(robot, name, None)) for name in _DECIDING_OF_ROBOTS},
     }
 
 
@@ -227,20 +283,24 @@ def _world_digest(world: Path, out: Path | str) -> str | None:
     return digest.hexdigest()
 
 
-def _count(files: PathFiles, options: argparse.Namespace) -> int | None:
+def _count(files: PathFiles, options: LabelOptions) -> int | None:
     """About how many rows a run has, None where that is not known."""
     count = files.count()
     return None if count is None else -(-count // options.shard[1])
 
 
-def _labeler(options: argparse.Namespace, device: torch.device) -> PathLabeler:
-    world = None if options.world.is_dir() else str(options.world.absolute())
-    scene = None if options.robot is None else common.load_scene(options, device)
-    return labeler_of(
-        options,
+def _labeler(options: LabelOptions, device: torch.device) -> PathLabeler:
+    place = options.world
+    world = None if place.is_folder else str(place.world.absolute())
+    scene = None if options.robot is None else options.robot.load_scene(device, place)
+    return labeler_in(
+        place,
         scene,
         world,
-        device,
+        columns=dict(options.column),
+        min_clearance=options.min_clearance,
+        tolerance=options.tolerance,
+        device=device,
         outputs=OUTPUTS if options.outputs is None else options.outputs,
         activation_distance=options.activation_distance,
         cache_bytes=options.cache_mib << 20,
@@ -251,7 +311,7 @@ def _labeler(options: argparse.Namespace, device: torch.device) -> PathLabeler:
 
 
 def _tables(
-    options: argparse.Namespace,
+    options: LabelOptions,
     files: PathFiles,
     labeler: PathLabeler,
     writer: PartWriter,

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import math
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from warp_collision.cli import common, plan_timed
+from warp_collision.cli.options import (
+    Options,
+    RobotOptions,
+    WorldOptions,
+    add_robot_options,
+    add_world_options,
+)
 from warp_collision.cli.terminal import print_json, print_text
 from warp_collision.messages import escaped
 
 if TYPE_CHECKING:
-    from warp_collision.cli.scene_text import Uncovered
+    import torch
+
+    from warp_collision.cli.check_waypoints import Uncovered
     from warp_collision.planning import PlannedPaths
     from warp_collision.robot.checks.robot_scene import RobotScene
 
@@ -105,36 +114,89 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", type=int, default=0, metavar="N", help="of the random numbers (default 0)"
     )
     plan_timed.add_timed(parser.add_argument_group("trajectories"))
-    common.add_world_options(parser)
-    common.add_robot_options(parser.add_argument_group("robots"))
+    add_world_options(parser)
+    add_robot_options(parser.add_argument_group("robots"))
+
+
+@dataclass(frozen=True)
+class PlanOptions(Options):
+    """The options of `plan` that decide the path, and those of its report.
+
+    Attributes:
+        world: the obstacles.
+        robot: the robot.
+        timed: by which the path becomes a trajectory; None: it does not.
+        waypoints: of the path.
+        clearance: that is wanted [m].
+        margin: of the proof [m].
+        until: what is enough.
+        max_seconds: the time limit.
+        seed: of the random numbers.
+        output: where the path is written.
+        picture: where it is drawn.
+        draws: whether it is.
+        json: whether the report is printed as JSON.
+    """
+
+    world: WorldOptions
+    robot: RobotOptions
+    timed: plan_timed.TimedOptions | None
+    waypoints: int
+    clearance: float
+    margin: float
+    until: Literal["first", "converged"]
+    max_seconds: float | None
+    seed: int
+    output: Path
+    picture: Path
+    draws: bool
+    json: bool
 
 
 def run(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
-    start, goal = (_values(name, getattr(options, name)) for name in ("start", "goal"))
-    plan_timed.check_options(options)
-    files = common.OutputFiles(output=options.output, picture=options.picture)
-    device = common.start(options.device)
+    ends = {
+        name: common.numbers(name, getattr(options, name), finite=True)
+        for name in ("start", "goal")
+    }
+    asked = PlanOptions.of(
+        options,
+        world=WorldOptions.of(options),
+        robot=RobotOptions.of(options),
+        timed=plan_timed.TimedOptions.optional(options),
+    )
+    files = common.OutputFiles(output=asked.output, picture=asked.picture)
+    return _plan(asked, ends, files, common.start(options.device))
+
+
+def _plan(
+    options: PlanOptions,
+    ends: dict[str, list[float]],
+    files: common.OutputFiles,
+    device: torch.device,
+) -> int:
+    """Plans, writes and reports; returns the exit status."""
     import torch
 
+    from warp_collision.cli.check_waypoints import uncovered
     from warp_collision.cli.path_drawing import show_progress
-    from warp_collision.cli.scene_text import uncovered
     from warp_collision.planning import optimize_paths
 
-    joint_names = common.load_joint_names(options)
-    for name, values in (("start", start), ("goal", goal)):
+    joint_names = options.robot.joint_names
+    for name, values in ends.items():
         if len(values) != len(joint_names):
             names = escaped(", ".join(joint_names), 200)
             raise ValueError(
                 f"--{name} must have {len(joint_names)} values, one for each of {names}, "
                 f"got {len(values)}"
             )
-    scene = common.load_scene(options, device)
-    limits = plan_timed.limits_of(options, scene.robot) if options.timed else {}
+    scene = options.robot.load_scene(device, options.world)
+    timed, trajectory = options.timed, None
+    limits = {} if timed is None else timed.of_robot(scene.robot)
     with show_progress("planning (compiles the kernels the first time)"):
         found = optimize_paths(
-            torch.tensor([start], device=device),
-            torch.tensor([goal], device=device),
+            torch.tensor([ends["start"]], device=device),
+            torch.tensor([ends["goal"]], device=device),
             scene.robot,
             scene.world,
             until=options.until,
@@ -145,10 +207,12 @@ def run(options: argparse.Namespace) -> int:
             generator=torch.Generator().manual_seed(options.seed),
             **scene.placed,
         )
-    is_free, trajectory = bool(found.free.item()), None
-    if is_free and options.timed:
+    is_free = bool(found.free.item())
+    if is_free and timed is not None:
         with show_progress("timing"):
-            trajectory = plan_timed.Trajectory.of(options, scene, found, limits)
+            trajectory = plan_timed.Trajectory.of(
+                scene, found, limits, margin=options.margin, period=timed.period
+            )
         is_free = trajectory.is_free
     if is_free:
         _save(options.output, scene, found, trajectory)
@@ -165,17 +229,6 @@ def run(options: argparse.Namespace) -> int:
         lines = [*_report(options, scene, found, left_out), *told, *files.lines()]
         print_text("\n".join(lines))
     return common.FREE if is_free else common.COLLISION
-
-
-def _values(name: str, words: list[str]) -> list[float]:
-    texts = [text for word in words for text in word.split(",") if text.strip()]
-    try:
-        values = [float(text) for text in texts]
-    except ValueError:
-        values = [math.nan]
-    if not all(map(math.isfinite, values)):
-        raise ValueError(f"--{name} must be finite numbers, got {escaped(' '.join(words), 100)!r}")
-    return values
 
 
 def _save(
@@ -204,12 +257,12 @@ def _save(
 
 
 def _summary(
-    options: argparse.Namespace, scene: RobotScene, found: PlannedPaths, left_out: Uncovered
+    options: PlanOptions, scene: RobotScene, found: PlannedPaths, left_out: Uncovered
 ) -> dict[str, Any]:
     free = bool(found.free.item())
     return {
-        "robot": str(options.robot),
-        "world": str(options.world),
+        "robot": str(options.robot.robot),
+        "world": str(options.world.world),
         "free": free,
         **{
             name: getattr(found, name).item() if free else None
@@ -228,13 +281,13 @@ def _summary(
 
 
 def _report(
-    options: argparse.Namespace, scene: RobotScene, found: PlannedPaths, left_out: Uncovered
+    options: PlanOptions, scene: RobotScene, found: PlannedPaths, left_out: Uncovered
 ) -> list[str]:
     if not found.free.item():
         failed = f"no free path was found in {found.iterations.item()} iterations"
         advice = (f"note: {line}" for line in _advice(scene))
         return [failed, *_near_ends(options, found), *advice]
-    contacts = ", contacts of --ignore aside" if options.ignore else ""
+    contacts = ", contacts of --ignore aside" if options.robot.ignore else ""
     touches = "touch no obstacle and, where they move, not each other"
     if options.until == "converged":
         touches = (
@@ -243,11 +296,9 @@ def _report(
         )
     lines = [f"certified free: the robot's spheres {touches}{contacts}"]
     if not found.has_preferred_clearance.item():
-        from warp_collision.cli.scene_text import nearest_on
-
         lines.append(
             f"the wanted clearance of {1000 * options.clearance:.1f} mm was not reached: nearest "
-            f"are {nearest_on(scene, found.joints, found.margin.item())}"
+            f"are {_nearest_on(scene, found.joints, found.margin.item())}"
         )
     lines += _near_ends(options, found)
     straight = (found.joints[0, -1] - found.joints[0, 0]).norm().item()
@@ -259,7 +310,28 @@ def _report(
     ]
 
 
-def _near_ends(options: argparse.Namespace, found: PlannedPaths) -> list[str]:
+def _nearest_on(scene: RobotScene, joints: torch.Tensor, tolerance: float) -> str:
+    """The nearest two bodies on a path (1, horizon, n_joints), and where, in words."""
+    from warp_collision import joint_path_clearance
+
+    robot, world = scene.robot, scene.world
+    found = joint_path_clearance(joints, robot, world, tolerance=tolerance, **scene.placed)
+    links = robot.sphere_links
+    segment, own = int(found.world_upper.argmin()), int(found.self_upper.argmin())
+    if found.self_upper[0, own] < found.world_upper[0, segment]:
+        segment = own
+        two = found.self_sphere, found.self_other
+        first, second = (links[int(sphere[0, own])] for sphere in two)
+    else:
+        first = links[int(found.sphere[0, segment])]
+        second = world.names()[int(found.obstacle[0, segment])]
+    return (
+        f"{escaped(first, 40)} and {escaped(second, 40)}, between waypoints {segment} and "
+        f"{segment + 1}"
+    )
+
+
+def _near_ends(options: PlanOptions, found: PlannedPaths) -> list[str]:
     """What is nearer than the margin at start and goal."""
     ends: dict[str, list[str]] = {}
     for near in found.near_ends:
@@ -277,14 +349,14 @@ def _near_ends(options: argparse.Namespace, found: PlannedPaths) -> list[str]:
 
 def _advice(scene: RobotScene) -> list[str]:
     """What to do where the robot touches itself at nearly all random joint values."""
-    from warp_collision.cli.scene_text import often_with_itself
+    from warp_collision.cli.check_waypoints import often_with_itself
     from warp_collision.robot.model.sampled_pairs import random_joints
 
     joints = random_joints(scene.robot.joint_limits, _SAMPLES, None)[None].to(scene.world.device)
     return often_with_itself(scene.robot.report(joints, scene.world, **scene.placed), _SAMPLES)
 
 
-def _draw(options: argparse.Namespace, scene: RobotScene, found: PlannedPaths) -> bool:
+def _draw(options: PlanOptions, scene: RobotScene, found: PlannedPaths) -> bool:
     """Draws the straight path, where it is another one, and the planned one."""
     from warp_collision import joint_path_in_collision
     from warp_collision.cli.path_drawing import draw
@@ -298,11 +370,11 @@ def _draw(options: argparse.Namespace, scene: RobotScene, found: PlannedPaths) -
     if collides:
         paths = {"straight": straight, **paths}
     state = "the straight path collides, the planned path is free"
-    obstacles = f"{len(scene.world.names())} obstacles of {options.world.name}"
+    obstacles = f"{len(scene.world.names())} obstacles of {options.world.world.name}"
     return draw(
         paths,
         scene,
         options.picture,
-        title=f"{options.robot.stem}: {state if collides else 'the straight path is free'}",
+        title=f"{options.robot.robot.stem}: {state if collides else 'the straight path is free'}",
         facts=f"{scene.robot.n_spheres} spheres, {obstacles}",
     )

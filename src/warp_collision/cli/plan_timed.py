@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from warp_collision.messages import escaped, short_repr
+from warp_collision.cli.common import numbers
+from warp_collision.cli.options import Options
+from warp_collision.messages import short_repr
 
 if TYPE_CHECKING:
     from warp_collision import RobotSpheres
@@ -15,7 +20,16 @@ if TYPE_CHECKING:
     from warp_collision.robot.checks.robot_scene import RobotScene
 
 LIMITS = ("velocity", "acceleration", "jerk")
-_OPTIONS = (*LIMITS, "limits", "period")  # that need --timed
+_FACTS = (
+    "duration",
+    "clearance",
+    "world_clearance",
+    "self_clearance",
+    "velocity_share",
+    "acceleration_share",
+    "jerk_share",
+    "stops",
+)
 
 
 def add_timed(group: argparse._ArgumentGroup) -> None:
@@ -52,64 +66,83 @@ def add_limits(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def check_options(options: argparse.Namespace) -> None:
-    """Requires options that fit together, before anything is read.
+@dataclass(frozen=True)
+class LimitOptions(Options):
+    """The options of limits of motors.
 
-    Raises:
-        ValueError: options of trajectories without --timed, or a file of another kind.
+    Attributes:
+        velocity: limit of all joints, or of each [rad/s, prismatic: m/s], in words.
+        acceleration: the same of accelerations [rad/s^2].
+        jerk: the same of jerks [rad/s^3].
+        limits: a file of limits.
     """
-    from warp_collision.io.trajectories import ENDINGS
 
-    for name in _OPTIONS:
-        if not options.timed and getattr(options, name) is not None:
-            raise ValueError(f"--{name} must be given with --timed alone")
-    if options.period is not None and not 0.0 < options.period < float("inf"):
-        raise ValueError(f"--period must be a positive number of seconds, got {options.period}")
-    if options.timed and options.output.suffix.lower() not in ENDINGS:
-        raise ValueError(
-            f"--output must end in {', '.join(ENDINGS)} with --timed, got "
-            f"{short_repr(str(options.output))}"
-        )
+    velocity: Sequence[str] | None = None
+    acceleration: Sequence[str] | None = None
+    jerk: Sequence[str] | None = None
+    limits: Path | None = None
+
+    def of_robot(self, robot: RobotSpheres, *, is_complete: bool = True) -> dict[str, Any]:
+        """The limits of a robot's motors, by name; valid.
+
+        Args:
+            robot: whose joints.
+            is_complete: whether all are required; else those that are not given are inf.
+
+        Raises:
+            ValueError: a limit that is missing, not positive or of another number of joints.
+        """
+        from warp_collision.planning import load_motion_limits
+        from warp_collision.planning.motion_limits import MotionLimits
+
+        given: dict[str, Any] = {}
+        if self.limits is not None:
+            given |= load_motion_limits(self.limits, robot)
+        for name in LIMITS:
+            words = getattr(self, name)
+            if words is not None:
+                values = numbers(name, words)
+                given[name] = values[0] if len(values) == 1 else values
+        try:
+            limits_of = MotionLimits.of if is_complete else MotionLimits.known
+            return limits_of(robot, **given)._asdict()
+        except ValueError as error:
+            raise ValueError(f"--{error}") from None
 
 
-def limits_of(
-    options: argparse.Namespace, robot: RobotSpheres, *, is_complete: bool = True
-) -> dict[str, Any]:
-    """The limits that options ask for, by name; valid.
+@dataclass(frozen=True)
+class TimedOptions(LimitOptions):
+    """The options of trajectories.
 
-    Args:
-        options: of the command.
-        robot: whose joints.
-        is_complete: whether all are required; else those that are not given are inf.
-
-    Raises:
-        ValueError: a limit that is missing, not positive or of another number of joints.
+    Attributes:
+        period: of the points of the file [s]; None for the ends of pieces.
     """
-    from warp_collision.planning import load_motion_limits
-    from warp_collision.planning.motion_limits import MotionLimits
 
-    given: dict[str, Any] = {}
-    if options.limits is not None:
-        given |= load_motion_limits(options.limits, robot)
-    for name in LIMITS:
-        words = getattr(options, name)
-        if words is not None:
-            values = _numbers(name, words)
-            given[name] = values[0] if len(values) == 1 else values
-    try:
-        return (MotionLimits.of if is_complete else MotionLimits.known)(robot, **given)._asdict()
-    except ValueError as error:
-        raise ValueError(f"--{error}") from None
+    period: float | None = None
 
+    @classmethod
+    def optional(cls, options: argparse.Namespace) -> Self | None:
+        """The record, None without --timed; options have to fit together.
 
-def _numbers(name: str, words: list[str]) -> list[float]:
-    texts = [text for word in words for text in word.split(",") if text.strip()]
-    try:
-        return [float(text) for text in texts] or [float("nan")]
-    except ValueError:
-        raise ValueError(
-            f"--{name} must be numbers, got {escaped(' '.join(words), 100)!r}"
-        ) from None
+        Raises:
+            ValueError: options of trajectories without --timed, or a file of another kind.
+        """
+        from warp_collision.io.trajectories import ENDINGS
+
+        found = cls.of(options)
+        if not options.timed:
+            for name, value in vars(found).items():
+                if value is not None:
+                    raise ValueError(f"--{name} must be given with --timed alone")
+            return None
+        if found.period is not None and not 0.0 < found.period < math.inf:
+            raise ValueError(f"--period must be a positive number of seconds, got {found.period}")
+        if options.output.suffix.lower() not in ENDINGS:
+            raise ValueError(
+                f"--output must end in {', '.join(ENDINGS)} with --timed, got "
+                f"{short_repr(str(options.output))}"
+            )
+        return found
 
 
 class Trajectory(NamedTuple):
@@ -130,28 +163,36 @@ class Trajectory(NamedTuple):
     @classmethod
     def of(
         cls,
-        options: argparse.Namespace,
         scene: RobotScene,
         planned: PlannedPaths,
         limits: dict[str, Any],
+        *,
+        margin: float,
+        period: float | None,
     ) -> Trajectory:
-        """Gives a planned path time, and proves what will be written."""
+        """Gives a planned path time, and proves what will be written.
+
+        Args:
+            scene: the robot among the obstacles.
+            planned: the path.
+            limits: of the motors, by name.
+            margin: of the proof [m].
+            period: of the points that are written [s]; None for the ends of pieces.
+        """
         from warp_collision.robot import joint_path_in_collision
         from warp_collision.robot.model.trajectory import curve_through, points_of
 
-        found = planned.timed(
-            scene.robot, scene.world, margin=options.margin, **limits, **scene.placed
-        )
-        written = curve_through(points_of(found.curve, options.period))
-        margin = min(options.margin, planned.margin.item())
-        for tolerance in (margin, 0.1 * margin, 0.01 * margin):
+        found = planned.timed(scene.robot, scene.world, margin=margin, **limits, **scene.placed)
+        written = curve_through(points_of(found.curve, period))
+        least = min(margin, planned.margin.item())
+        for tolerance in (least, 0.1 * least, 0.01 * least):
             hits = joint_path_in_collision(
                 written, scene.robot, scene.world, tolerance=tolerance, **scene.placed
             )
             if not hits.any():
                 break
         is_free = bool(found.free.all()) and not bool(hits.any())
-        return cls(found, written, is_free, options.period)
+        return cls(found, written, is_free, period)
 
     def save(self, path: Path, scene: RobotScene, facts: dict[str, Any]) -> None:
         """Writes the file; facts are arrays for an .npz file."""
@@ -165,13 +206,7 @@ class Trajectory(NamedTuple):
         found = self.found
         return {
             "free": self.is_free,
-            **{
-                name: getattr(found, name).item()
-                for name in (
-                    *("duration", "clearance", "world_clearance", "self_clearance"),
-                    *("velocity_share", "acceleration_share", "jerk_share", "stops"),
-                )
-            },
+            **{name: getattr(found, name).item() for name in _FACTS},
         }
 
     def lines(self) -> list[str]:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from warp_collision.cli import common
+from warp_collision.cli.options import add_world_options
 from warp_collision.cli.seen import add_seen, load_seen
 from warp_collision.cli.terminal import print_json, print_text
 
@@ -72,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="length of a film (default 4; of a trajectory its own, in real time)",
     )
-    common.add_world_options(parser)
+    add_world_options(parser)
 
 
 def _size(text: str) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warp_collision.cli import common
+from warp_collision.cli.options import RobotOptions, add_package_dirs, add_robot_model
 from warp_collision.cli.terminal import align, print_json, print_text
 from warp_collision.messages import escaped
 
@@ -40,8 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "robot", type=Path, metavar="ROBOT", help="a URDF, or what --save wrote of one"
     )
-    common.add_robot_model(parser)
-    common.add_package_dirs(parser)
+    add_robot_model(parser)
+    add_package_dirs(parser)
     parser.add_argument(
         "-o",
         "--output",
@@ -63,19 +64,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the pairs of links that are not checked, which --srdf reads",
     )
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
-    parser.set_defaults(world=None)
 
 
 def run(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
+    read = RobotOptions.of(options)
     wanted = {name: getattr(options, name) for name in ("output", "save", "save_srdf")}
-    for name in wanted:
-        common.require_not_read(options, name)
+    for name, path in wanted.items():
+        read.require_not_read(name, path)
     files = common.OutputFiles(**wanted)
     common.start("cpu")
     from warp_collision.robot.checks.link_coverage import coverage_of
 
-    robot = common.load_robot(options)
+    robot = read.load()
     if options.save is not None:
         robot.save(options.save)
         files.add(options.save)

@@ -6,13 +6,20 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from warp_collision.cli import common
+from warp_collision.cli.options import (
+    RobotOptions,
+    WorldOptions,
+    add_column,
+    add_optional_robot,
+    list_paths,
+)
 from warp_collision.messages import escaped
 
 if TYPE_CHECKING:
     import torch
 
     from warp_collision import MeshWorld, RobotSpheres
+    from warp_collision.labeling import PathFiles
     from warp_collision.robot import JointCurve
 
 _DATA_SETS = (".parquet", ".h5", ".hdf5")
@@ -55,59 +62,58 @@ def add_seen(parser: argparse.ArgumentParser) -> None:
         metavar="ID",
         help="the row of PATHS with this id, in its own world; or of this number, as FILE:7",
     )
-    common.add_column(group)
-    common.add_optional_robot(parser.add_argument_group("robots"), "the robot")
+    add_column(group)
+    add_optional_robot(parser.add_argument_group("robots"), "the robot")
 
 
 def load_seen(options: argparse.Namespace, device: torch.device) -> Seen:
     """What a command shows, of the options of `add_seen`."""
-    if options.robot is None:
-        if options.paths is not None:
-            raise ValueError("PATHS are joint values of a robot: they need --robot URDF")
-        common.require_robot_for_options(options, "row")
-        return Seen(common.load_world(options, device), None, None, {})
+    world, path = WorldOptions.of(options), options.paths
+    if options.robot is None and path is not None:
+        raise ValueError("PATHS are joint values of a robot: they need --robot URDF")
+    robot = RobotOptions.optional(options, "row")
+    if robot is None:
+        return Seen(world.load(device), None, None, {})
     if options.row is not None:
-        return _load_row(options, device)
-    for path in (options.world, options.paths):
-        if path is not None and (path.is_dir() or path.suffix.lower() in _DATA_SETS):
-            raise ValueError(f"--row must name a row of data sets, got {escaped(str(path))} alone")
-    joints = None if options.paths is None else common.load_joints(options, options.paths)
-    scene = common.load_scene(options, device)
+        if path is None:
+            raise ValueError("--row must be given with PATHS, a data set")
+        files = list_paths([path], options.column, robot)
+        return _load_row(files, options.row, world, robot, device)
+    for file in (options.world, path):
+        if file is not None and (file.is_dir() or file.suffix.lower() in _DATA_SETS):
+            raise ValueError(f"--row must name a row of data sets, got {escaped(str(file))} alone")
+    joints = None if path is None else robot.load_joints(path)
+    scene = robot.load_scene(device, world)
     return Seen(scene.world, scene.robot, joints, scene.placed)
 
 
-def _load_row(options: argparse.Namespace, device: torch.device) -> Seen:
+def _load_row(
+    files: PathFiles, name: str, world: WorldOptions, robot: RobotOptions, device: torch.device
+) -> Seen:
     """What a command shows of one row of a data set: its path, in its world."""
     import torch
 
     from warp_collision import MeshWorld
-    from warp_collision.labeling import PathFiles
     from warp_collision.labeling.path_row import checked_path, checked_pose
     from warp_collision.labeling.world_cache import WorldCache
 
-    if options.paths is None:
-        raise ValueError("--row must be given with PATHS, a data set")
-    names = common.load_joint_names(options)
-    files = PathFiles([options.paths], columns=dict(options.column), joint_names=names)
-    row = files.find(options.row)
+    row = files.find(name)
     if row.error is not None:
-        raise ValueError(f"{escaped(options.row)}: {row.error}")
-    joints = torch.from_numpy(checked_path(row.path, len(names)))[None]
-    if row.base_pose is not None:
-        options.base_pose = checked_pose(row.base_pose).tolist()
-    is_folder = options.world.is_dir()
+        raise ValueError(f"{escaped(name)}: {row.error}")
+    joints = torch.from_numpy(checked_path(row.path, len(robot.joint_names)))[None]
     worlds = WorldCache(
-        None if is_folder else str(options.world.absolute()),
-        options.world if is_folder else options.world.absolute().parent,
+        None if world.is_folder else str(world.world.absolute()),
+        world.folder,
         max_bytes=1 << 62,
         since=None,
         device=device,
-        strict=options.strict,
+        strict=world.strict,
         allow_outside=True,  # as the data set, they are one's own
-        package_dirs=options.package_dir,
+        package_dirs=world.package_dir,
     )
     obstacles = worlds.read(row.world, row.env)
-    world = MeshWorld(max_obstacles=max(_FEWEST_SLOTS, len(obstacles)), device=device)
-    world.load(obstacles)
-    scene = common.load_scene(options, device, world)
+    own = MeshWorld(max_obstacles=max(_FEWEST_SLOTS, len(obstacles)), device=device)
+    own.load(obstacles)
+    pose = None if row.base_pose is None else checked_pose(row.base_pose)
+    scene = robot.load_scene(device, own, pose)
     return Seen(scene.world, scene.robot, joints, scene.placed)

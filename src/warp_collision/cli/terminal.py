@@ -40,6 +40,11 @@ def print_text(text: str, stream: TextIO | None = None, *, end: str = "\n") -> N
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+def print_stderr(text: str) -> None:
+    """Prints a line on standard error, behind the name of the program."""
+    print_text(f"warp-collision: {text}", sys.stderr)
+
+
 def for_json(value: Any) -> Any:
     """A value of a report as JSON has it: numbers that are not finite are null."""
     if isinstance(value, dict):

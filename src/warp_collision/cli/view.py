@@ -6,7 +6,8 @@ import argparse
 import signal
 
 from warp_collision.cli import common
-from warp_collision.cli.plan_timed import LIMITS, add_limits, limits_of
+from warp_collision.cli.options import RobotOptions, add_world_options
+from warp_collision.cli.plan_timed import LIMITS, LimitOptions, add_limits
 from warp_collision.cli.seen import add_seen, load_seen
 from warp_collision.cli.terminal import print_json, print_text
 
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-browser", dest="opens", action="store_false", help="only print the address"
     )
     add_limits(parser.add_argument_group("limits, which trajectories are drawn with"))
-    common.add_world_options(parser)
+    add_world_options(parser)
 
 
 def _port(text: str) -> int:
@@ -75,9 +76,9 @@ def run(options: argparse.Namespace) -> int:
     require_extra("viser", "the viewer")
     port = free_port(options.host, options.port)  # told before files are read
     device = common.start(options.device)
-    common.require_robot_for_options(options, "limits", *LIMITS)
+    RobotOptions.optional(options, "limits", *LIMITS)
     seen = load_seen(options, device)
-    limits = seen.robot and limits_of(options, seen.robot, is_complete=False)
+    limits = seen.robot and LimitOptions.of(options).of_robot(seen.robot, is_complete=False)
     with common.warnings_printed():
         viewer = Viewer(
             seen.world, seen.robot, host=options.host, port=port, origins=options.origin,

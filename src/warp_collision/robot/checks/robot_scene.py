@@ -12,6 +12,8 @@ from torch import Tensor
 from warp_collision.costs import Clearance
 from warp_collision.poses import PoseLike
 from warp_collision.robot.checks.joint_path_cost import waypoint_clearance
+from warp_collision.robot.model.collision_report import CollisionReport
+from warp_collision.robot.model.kinematic_tree import neutral_joints
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
 from warp_collision.robot.model.robot_spheres import RobotSpheres
 from warp_collision.world import MeshWorld
@@ -111,3 +113,27 @@ class RobotScene(NamedTuple):
             base_pose=self.base_pose,
             env_index=self.env_index,
         )
+
+    def constant_contacts(self) -> CollisionReport:
+        """What touches at all joint values."""
+        neutral = neutral_joints(self.robot.joint_limits.numpy())
+        joints = torch.as_tensor(neutral, dtype=torch.float32)[None, None]
+        return self.robot.report(joints, self.world, **self.of_paths).constant()
+
+    def without_contacts_of(self, report: CollisionReport) -> RobotScene:
+        """The scene, where what touches at all joint values by a report may touch."""
+        always = [
+            (report.link[i], report.obstacle[i], bool(report.with_itself[i]))
+            for i in np.flatnonzero(report.at_all_values)
+        ]
+        if not always:
+            return self
+        world = dict.fromkeys((link, other) for link, other, is_link in always if not is_link)
+        own = {frozenset((link, other)) for link, other, is_link in always if is_link}
+        chosen = np.array([frozenset(pair) in own for pair in self.pairs.link_pairs], dtype=bool)
+        pairs = (
+            self.pairs.without(chosen, "in contact at all joint values")
+            if own
+            else self.self_collision
+        )
+        return self._replace(ignore=(*self.ignore, *world), self_collision=pairs)
