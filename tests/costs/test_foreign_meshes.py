@@ -3,6 +3,7 @@
 import gc
 import threading
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import pytest
@@ -15,8 +16,10 @@ import shapes
 from primitives import KINDS, Call, paths
 from reference import sphere_cost
 from warp_collision import MeshWorld
-from warp_collision.devices import is_gpu, synchronize_all
+from warp_collision.devices import CPU, is_gpu, synchronize_all
 from warp_collision.launching.warp_runtime import quiet_warp
+from warp_collision.obstacles.mesh_obstacle import MeshObstacle
+from warp_collision.world import external_meshes
 
 Tensor = torch.Tensor
 
@@ -246,6 +249,35 @@ def test_ids_of_a_world_in_tables_of_ones_own(device: torch.device) -> None:
         truth = Call(kind, spheres, world)().clone()
         ids = world.mesh_ids.clone()
         assert torch.equal(Call(kind, spheres, world)(mesh_idx=ids), truth)
+
+
+def test_an_open_mesh_among_others_gets_its_grid_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Boxes need none. Of the others the open one is paid for by the first queries."""
+    rng = np.random.default_rng(79)
+    boxes = [trimesh.creation.box(rng.uniform(0.2, 0.5, 3)) for _ in range(5)]
+    bodies = [trimesh.creation.icosphere(2, rng.uniform(0.1, 0.3)) for _ in range(3)]
+    oven = shapes.mesh("oven")
+    opened = trimesh.Trimesh(oven.vertices * rng.uniform(0.9, 1.1), oven.faces, process=False)
+    filled: list[bool] = []
+    fill_grid = MeshObstacle.fill_grid
+
+    def count(obstacle: MeshObstacle) -> None:
+        filled.append(obstacle.has_jumps)
+        fill_grid(obstacle)
+
+    monkeypatch.setattr(MeshObstacle, "fill_grid", count)
+    monkeypatch.setattr(external_meshes, "_with_grids", WeakSet())
+    caller = Caller([warp_mesh(mesh, CPU) for mesh in (*boxes, *bodies, opened)], CPU, slots=9)
+    spheres = around(opened, CPU)  # 800, so that a call counts for the least number
+    calls = external_meshes._QUERIES_PER_GRID // external_meshes._LEAST_QUERIES
+    found = []
+    for count_of_grids in range(1, 6):
+        for _ in range(calls):
+            found.append(caller.cost(KINDS[0], spheres).clone())
+        assert filled == [True, False, False, False][:count_of_grids]
+    assert (found[0] > 0.0).any()
+    for cost in found[1:]:
+        assert torch.equal(cost, found[0])
 
 
 def test_a_mesh_that_is_none_is_refused(device: torch.device) -> None:

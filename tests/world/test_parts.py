@@ -1,7 +1,11 @@
 """The parts that a world is made of, each alone: slots, storage, acceleration."""
 
+import sys
 import threading
+from types import FrameType
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import trimesh
@@ -62,6 +66,50 @@ def test_a_new_name_gets_the_first_free_slot(obstacle: MeshObstacle) -> None:
         slots.index_for("a", 1, 3, replace=False)
     with pytest.raises(ValueError, match="env 1 must have a free slot for 'c', all 2 are taken"):
         slots.index_for("c", 1, 2, replace=False)
+
+
+def test_names_keep_their_slots_through_edits(obstacle: MeshObstacle) -> None:
+    """As of a list with the same edits."""
+    rng = np.random.default_rng(11)
+    slots, expected = slots_with(obstacle, *"abcd"), list("abcd")
+    for name in map(str, range(300)):
+        edit, index = Edit(), int(rng.integers(0, len(expected) + 1))
+        if rng.random() < 0.5 and index < len(expected):
+            slots.remove(edit, 1, index)
+            del expected[index]
+        elif rng.random() < 0.1:
+            expected = [f"{name} {i}" for i in range(4)]
+            slots.fill_all(edit, 1, [Slot(each, obstacle) for each in expected])
+        else:
+            new = [f"{name} {i}" for i in range(int(rng.integers(1, 3)))]
+            slots.fill(edit, 1, index, [Slot(each, obstacle) for each in new])
+            expected[index : index + len(new)] = new
+        edit.run()
+        assert [slots.index(each, 1) for each in expected] == list(range(len(expected)))
+    assert [slot.name for slot in slots.of(1)] == expected
+    assert len(slots._by_name[1]) == len(expected)
+
+
+def test_a_removal_takes_as_many_steps_of_any_number_of_slots(obstacle: MeshObstacle) -> None:
+    def instructions(count: int) -> int:
+        slots, edit, total = slots_with(obstacle, *map(str, range(count))), Edit(), 0
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal total
+            frame.f_trace_opcodes = True
+            total += event == "opcode"
+            return trace
+
+        sys.settrace(trace)
+        try:
+            slots.remove(edit, 1, slots.index("7", 1))
+            edit.run()
+        finally:
+            sys.settrace(None)
+        assert slots.most == count - 1
+        return total
+
+    assert 0 < instructions(10) == instructions(2000)
 
 
 def test_only_tracked_poses_make_rows_differentiable(obstacle: MeshObstacle) -> None:

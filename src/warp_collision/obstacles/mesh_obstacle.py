@@ -53,6 +53,7 @@ class MeshObstacle:
         placed: the exact shape that it stands for, None for a mesh.
         mesh: the Warp mesh, which its own kernels read of meshes alone; or None.
         is_padded: whether a slot holds, or held, it with a padding.
+        has_jumps: see `Geometry.has_jumps`.
     """
 
     def __init__(self, geometry: Geometry, device: torch.device, grid_cells: int = GRID_CELLS):
@@ -70,7 +71,7 @@ class MeshObstacle:
         self._uploaded: Uploaded | None = None
         self._spare: Uploaded | None = None  # of a cloud with a capacity: what was read before
         self._is_captured = False  # whether graphs write the sensed shape
-        self.is_padded = False
+        self.is_padded, self.has_jumps = False, geometry.has_jumps
         self.mesh: wp.Mesh | None = None
         self._grid = None
         record = MeshRecord()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
+from operator import attrgetter
 from typing import NamedTuple
 
 import torch
@@ -50,11 +52,16 @@ class Slot:
         name: unique in the env.
         obstacle: the mesh, shared with other slots.
         tracked: its pose, if that requires a gradient. Replaced as a whole: other threads read it.
+        rank: increases from slot to slot of an env, and stays where slots before it are removed.
     """
 
     name: str
     obstacle: MeshObstacle
     tracked: TrackedPose | None = None
+    rank: int = 0
+
+
+_RANK = attrgetter("rank")
 
 
 class Change(NamedTuple):
@@ -81,7 +88,7 @@ class Slots:
 
     def __init__(self, n_envs: int):
         self.envs: list[list[Slot]] = []
-        self._index_of: list[dict[str, int]] = []  # slots of each env by name
+        self._by_name: list[dict[str, Slot]] = []  # slots of each env
         self.extend(n_envs)
         self.tracks_poses = False
 
@@ -94,37 +101,47 @@ class Slots:
         """Adds empty envs until there are so many."""
         while len(self.envs) < n_envs:
             self.envs.append([])
-        while len(self._index_of) < n_envs:
-            self._index_of.append({})
+        while len(self._by_name) < n_envs:
+            self._by_name.append({})
 
     def fill(self, edit: Edit, env: int, first: int, new: Sequence[Slot]) -> Change:
         """Stages consecutive slots from `first`."""
-        slots, index_of = self.envs[env].copy(), self._index_of[env].copy()
+        slots = self.envs[env].copy()
         last = first + len(new)
         dropped = slots[first:last]
+        ranks = [slot.rank for slot in dropped]
+        top = slots[-1].rank + 1 if slots else 0  # of those that are added at the end
+        ranks += range(top, top + len(new) - len(dropped))
+        for slot, rank in zip(new, ranks, strict=True):
+            slot.rank = rank
         slots[first:last] = new
-        for slot in dropped:
-            del index_of[slot.name]
-        for index, slot in enumerate(new, first):
-            index_of[slot.name] = index
-        self._publish(edit, env, slots, index_of)
+        self._publish(edit, env, slots, dropped, new)
         return Change(env, slots, dropped)
 
     def fill_all(self, edit: Edit, env: int, slots: list[Slot]) -> Change:
         """Stages all slots of an env."""
-        self._publish(edit, env, slots, _index_of(slots))
-        return Change(env, slots, self.envs[env].copy())
+        for rank, slot in enumerate(slots):
+            slot.rank = rank
+        dropped = self.envs[env].copy()
+        self._publish(edit, env, slots, dropped, slots)
+        return Change(env, slots, dropped)
 
     def remove(self, edit: Edit, env: int, index: int) -> Change:
         """Stages that a slot goes, and those behind it move up by one."""
         slots = self.envs[env].copy()
-        dropped = slots.pop(index)
-        self._publish(edit, env, slots, _index_of(slots))
-        return Change(env, slots, [dropped])
+        dropped = [slots.pop(index)]
+        self._publish(edit, env, slots, dropped, ())
+        return Change(env, slots, dropped)
 
-    def _publish(self, edit: Edit, env: int, slots: list[Slot], index_of: dict[str, int]) -> None:
+    def _publish(
+        self, edit: Edit, env: int, slots: list[Slot], dropped: list[Slot], new: Sequence[Slot]
+    ) -> None:
+        """Stages the slots of an env; names are looked up under the lock of the world alone."""
+        by_name = self._by_name[env]
         edit.then(self.envs.__setitem__, env, slots)
-        edit.then(self._index_of.__setitem__, env, index_of)
+        for slot in dropped:
+            edit.then(by_name.pop, slot.name, None)
+        edit.then(by_name.update, {slot.name: slot for slot in new})
 
     def of(self, env: int) -> list[Slot]:
         """The slots of an env."""
@@ -148,7 +165,8 @@ class Slots:
         raise UnknownNameError(f"name must be one of env {env}, which holds {names}; got {name!r}")
 
     def _find(self, env: int, name: object) -> int | None:
-        return self._index_of[env].get(name) if isinstance(name, str) else None
+        slot = self._by_name[env].get(name) if isinstance(name, str) else None
+        return None if slot is None else bisect_left(self.envs[env], slot.rank, key=_RANK)
 
     def index_for(self, name: str, env: int, max_obstacles: int, replace: bool) -> int:
         """The index of the slot that a mesh is to fill: of its name, or the first free one."""
@@ -223,10 +241,6 @@ class Slots:
             end = begin + len(inverse)
             pieces.append(_unless_written(flat[begin:end], written, inverse))
         return torch.cat([*pieces, flat[end:]]).view_as(rows)
-
-
-def _index_of(slots: Sequence[Slot]) -> dict[str, int]:
-    return {slot.name: index for index, slot in enumerate(slots)}
 
 
 def _unless_written(rows: Tensor, written: Tensor, inverses: Tensor) -> Tensor:
