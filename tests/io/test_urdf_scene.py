@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 import trimesh
 
 from hostile_urdf import URDFS, joint, robot
-from warp_collision import MeshWorld
+from warp_collision import HalfSpace, MeshWorld, signed_distance
 from warp_collision.io import LeftOutWarning, load_world_file
 from world_distances import assert_distances, exact, random_frame, solid
 
@@ -74,6 +75,28 @@ def test_every_shape_stands_where_its_joints_put_it(tmp_path):
         exact("sphere", 0.15, at=world_from_slide @ frames[8]),
     ]
     assert_distances(world, bodies, rng)
+
+
+def test_planes_are_half_spaces(tmp_path):
+    """Solid below; without a normal it is z of the shape's frame, as Bullet has it."""
+    rng = np.random.default_rng(5)
+    frames = [random_frame(rng, 0.7) for _ in range(3)]
+    normal = rng.normal(size=3)
+    tilted = '<plane normal="' + " ".join(map(str, normal)) + '"/>'
+    links = "".join(
+        f'<link name="{name}">{collision(shape, frame)}</link>'
+        for name, shape, frame in (("a", "<plane/>", frames[0]), ("b", tilted, frames[1]))
+    )
+    (tmp_path / "scene.urdf").write_bytes(robot(links + joint("j", "a", "b", origin(frames[2]))))
+    world = MeshWorld.from_file(tmp_path / "scene.urdf", device="cpu", strict=True)
+    points = rng.normal(size=(200, 3))
+    for name, matrix, up in (("a", frames[0], (0, 0, 1)), ("b", frames[2] @ frames[1], normal)):
+        assert isinstance(world.report(name).shape, HalfSpace)
+        for other in world.names():
+            world.enable(other, other == name)
+        found = signed_distance(torch.tensor(points, dtype=torch.float32), world).distance
+        outward = matrix[:3, :3] @ up / np.linalg.norm(up)
+        np.testing.assert_allclose(found, (points - matrix[:3, 3]) @ outward, atol=2e-6)
 
 
 def test_a_link_with_visuals_alone_is_named(tmp_path):

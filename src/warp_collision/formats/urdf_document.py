@@ -21,12 +21,12 @@ _AT_MOST_ONE = {
 }
 
 
-def read_urdf(path: Path) -> Element:
+def read_urdf(path: Path, *, planes: bool = False) -> Element:
     """Reads the <robot> of a URDF file.
 
     Some files that other readers take are read with a warning, which names what is left out:
     attributes with undeclared prefixes, <material> in <geometry>, all but the first <axis>, and
-    shapes that are a <plane>.
+    shapes that are a <plane>, unless `planes` are kept.
 
     Raises:
         ValueError: no well-formed XML (as in `read_xml`), another root, macros that are not
@@ -39,7 +39,7 @@ def read_urdf(path: Path) -> Element:
             raise ValueError(f"must have the root element <robot>, got <{escaped(robot.tag, 100)}>")
         left_out = [f"<{name}> or {name}=, of an undeclared prefix" for name in prefixed]
         for element, parent, named in _walk(robot):
-            left_out += [f"{named}: {what}" for what in _leave_out(element, parent)]
+            left_out += [f"{named}: {what}" for what in _leave_out(element, parent, planes)]
             _check(element, parent, named)
     if left_out:
         more = f" and {len(left_out) - _MOST_NAMED} more" if len(left_out) > _MOST_NAMED else ""
@@ -50,7 +50,7 @@ def read_urdf(path: Path) -> Element:
     return robot
 
 
-def _leave_out(element: Element, parent: Element) -> list[str]:
+def _leave_out(element: Element, parent: Element, planes: bool) -> list[str]:
     """Removes what other readers leave out too, and says what it was."""
     found = []
     if element.tag == "joint" and parent.tag == "robot":
@@ -58,7 +58,7 @@ def _leave_out(element: Element, parent: Element) -> list[str]:
     elif element.tag == "geometry" and len(element) > 1:
         inside = element.findall("material")
         found = [(element, material, "<material> in <geometry>") for material in inside]
-    elif element.tag == "link":
+    elif element.tag == "link" and not planes:
         found = [
             (element, shape, f"a <{shape.tag}> that is a <plane>")
             for kind in ("collision", "visual")

@@ -30,10 +30,11 @@ class UrdfShape(NamedTuple):
     """The geometry of a <collision> or <visual>.
 
     Attributes:
-        kind: "box", "sphere", "cylinder", "capsule" or "mesh".
+        kind: "box", "sphere", "cylinder", "capsule", "mesh" or "plane".
         sizes: full edges x, y, z of a box. The radius of a sphere. Radius and length along z of a
             cylinder, and of a capsule without its caps, where the length may be 0. Three factors of
-            a mesh, negative where it is mirrored. All others are above 0 [m].
+            a mesh, negative where it is mirrored. The normal of a plane. All others are above 0
+            [m].
         path: the file of a mesh, which exists; else None.
         link_from_shape: (4, 4), rigid [m].
     """
@@ -85,6 +86,12 @@ def read_shape(
             raise ValueError(f"{where}: scale must not be 0, got {short_repr(shape.get('scale'))}")
         path = find_mesh(required(shape, "filename", where), where, folder, package_dirs)
         return UrdfShape(kind, tuple(scale.tolist()), path, link_from_shape)
+    if kind == "plane":  # of Bullet
+        text = shape.get("normal", "0 0 1")
+        normal = read_numbers(text, 3, f"{where}: normal")
+        if not normal.any():
+            raise ValueError(f"{where}: normal of <plane> must not be 0, got {short_repr(text)}")
+        return UrdfShape(kind, tuple(normal.tolist()), None, link_from_shape)
     if kind not in _LENGTHS:
         kinds = ", ".join((*_LENGTHS, "mesh"))
         raise ValueError(f"{where}: shapes must be one of {kinds}, got <{escaped(kind, 50)}>")

@@ -67,12 +67,14 @@ def place_shape(shape: Shape | Sensed, world_from_shape: np.ndarray) -> Obstacle
     return place_mesh(mesh_of(shape), world_from_shape)
 
 
-def place_plane(world_from_plane: np.ndarray) -> Obstacle:
-    """All below the plane of x and y of a frame (4, 4), which may be scaled.
+def place_plane(
+    world_from_plane: np.ndarray, normal: tuple[float, float, float] = (0.0, 0.0, 1.0)
+) -> Obstacle:
+    """All below a plane through the origin of a frame (4, 4), which may be scaled.
 
     Its normal is turned, not its pose: a plane across an axis of the world stays exactly so.
     """
-    below = HalfSpace((0.0, 0.0, 1.0)).transformed(world_from_plane[:3, :3])
+    below = HalfSpace(normal).transformed(world_from_plane[:3, :3])
     return Obstacle(below, pose_from(np.eye(3), world_from_plane[:3, 3]))
 
 

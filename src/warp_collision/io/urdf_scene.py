@@ -17,7 +17,7 @@ from warp_collision.formats.urdf_joints import (
     with_limits,
 )
 from warp_collision.formats.urdf_shapes import UrdfShape, read_shape, required
-from warp_collision.io.placing import place_mesh, place_shape, transformed
+from warp_collision.io.placing import place_mesh, place_plane, place_shape, transformed
 from warp_collision.io.scene import MeshFiles
 from warp_collision.io.scene_builder import Obstacle, SceneBuilder, errors_begin_with
 from warp_collision.messages import errors_at, short_repr
@@ -42,7 +42,7 @@ def add_urdf(
     Raises:
         ValueError: anything that is wrong; it names the file, the link or joint, and the value.
     """
-    robot = read_urdf(path)
+    robot = read_urdf(path, planes=True)
     version = robot.get("version", "1.0")
     with errors_begin_with(builder.where):
         frames, files = _link_frames(robot, values or {}), MeshFiles()
@@ -69,7 +69,7 @@ def add_urdf(
 
 
 def shape_of(record: UrdfShape) -> Shape | None:
-    """The exact shape that a URDF file means; None for a mesh."""
+    """The exact shape that a URDF file means; None for a mesh or a plane."""
     match record.kind:
         case "box":
             return Cuboid((record.sizes[0], record.sizes[1], record.sizes[2]))
@@ -86,6 +86,9 @@ def _placed(
     record: UrdfShape, world_from_link: np.ndarray, where: str, files: MeshFiles
 ) -> Obstacle:
     world_from_shape = world_from_link @ record.link_from_shape
+    if record.kind == "plane":
+        x, y, z = record.sizes
+        return place_plane(world_from_shape, (x, y, z))
     shape = shape_of(record)
     if shape is not None:
         return place_shape(shape, world_from_shape)
