@@ -82,7 +82,7 @@ def keep_best(
     near: wp.array2d[wp.bool],  # (rows, horizon - 1)
     costs: wp.array[wp.float32],  # (rows,)
     problems: wp.array[wp.int64],  # (rows,) of which each is
-    rounds: wp.array[wp.int64],  # (1,) of trees so far
+    rounds: wp.array[wp.int64],  # (rows,) of trees up to each
     launch_offset: vec1i,  # of this launch in the rows
     # outputs, which are kept where no path is better
     joints: wp.array3d[wp.float32],  # (batch, horizon, n_joints)
@@ -101,7 +101,7 @@ def keep_best(
             if costs[other] < cost or (costs[other] == cost and other < row):
                 return
     if wp.isinf(best[problem]):
-        iterations[problem] = rounds[0]
+        iterations[problem] = rounds[row]
     best[problem] = cost
     is_far = bool(True)
     for i in range(near.shape[1]):

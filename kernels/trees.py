@@ -117,6 +117,140 @@ def nearest_node(trees: Trees, tree: int, joints: wp.array[wp.float32]) -> int:
     return nearest
 
 
+@wp.func
+def extend(
+    trees: Trees,
+    problem: int,
+    state: wp.uint32,
+    low: wp.array[wp.float32],
+    high: wp.array[wp.float32],
+    motion: wp.array2d[wp.float32],
+) -> int:
+    """Writes a motion (2, n_joints) of the smaller tree towards a random target.
+
+    Args:
+        trees: the trees.
+        problem: which problem.
+        state: of the random numbers.
+        low: range of the random joint values [rad or m].
+        high: the same.
+        motion: the motion.
+
+    Returns:
+        The node that it begins at.
+    """
+    target = motion[1]
+    for v in range(trees.n_joints):
+        target[v] = low[v] + wp.randf(state) * (high[v] - low[v])
+    tree = smaller_tree(trees, problem)
+    node = nearest_node(trees, tree, target)
+    begin = node_of(trees, tree, node)
+    scale = wp.min(RANGE / distance(begin, target, trees.n_joints), 1.0)
+    for v in range(trees.n_joints):
+        motion[0, v] = begin[v]
+        target[v] = begin[v] + scale * (target[v] - begin[v])
+    return node
+
+
+@wp.func
+def lead_to(
+    trees: Trees, tree: int, end: wp.array[wp.float32], line: wp.array2d[wp.float32]
+) -> wp.vec2i:
+    """Writes a line (most_parts + 1, n_joints) from the nearest node of a tree.
+
+    Returns how many parts it has, and the node.
+    """
+    node = nearest_node(trees, tree, end)
+    begin = node_of(trees, tree, node)
+    count = int(wp.ceil(distance(begin, end, trees.n_joints) / RANGE))
+    count = wp.clamp(count, 1, line.shape[0] - 1)
+    for k in range(count + 1):
+        fraction = float(k) / float(count)
+        for v in range(trees.n_joints):
+            line[k, v] = (1.0 - fraction) * begin[v] + fraction * end[v]  # both ends are exact
+    return wp.vec2i(count, node)
+
+
+@wp.func
+def connect(
+    trees: Trees,
+    problem: int,
+    new: int,
+    parent: int,
+    motion: wp.array2d[wp.float32],
+    line: wp.array2d[wp.float32],
+) -> wp.vec2i:
+    """Makes the end of a motion a node of the smaller tree; see `lead_to` of the other one."""
+    tree = smaller_tree(trees, problem)
+    end = motion[1]
+    step = distance(motion[0], end, trees.n_joints)
+    put_node(trees, tree, new, parent, length_to(trees, tree, parent) + step, end)
+    return lead_to(trees, tree ^ 1, end, line)
+
+
+@wp.func
+def join(
+    trees: Trees,
+    problem: int,
+    n_samples: int,
+    lines: wp.array3d[wp.float32],
+    parts: wp.array[wp.int32],
+    links: wp.array[wp.vec2i],
+    hit: wp.array2d[wp.bool],
+) -> wp.vec2i:
+    """The larger tree grows along lines, up to the first part of each that is not free.
+
+    Args:
+        trees: the trees, which have new nodes then.
+        problem: which problem.
+        n_samples: lines that are looked at.
+        lines: (m, most_parts + 1, n_joints).
+        parts: (m,) of each line, 0 where there is none.
+        links: (m,) the new node that a line leads to, and the node that it begins at.
+        hit: (m, most_parts) whether parts of lines are not free.
+
+    Returns:
+        Nodes at which the trees meet, or -1. Of the lines that reach their end the one that makes
+        the shortest path is taken.
+    """
+    tree = smaller_tree(trees, problem)
+    other = tree ^ 1
+    n_new = int(0)
+    count = count_of(trees, other)
+    shortest = float(wp.inf)
+    meeting = wp.vec2i(-1, -1)
+    for sample in range(n_samples):
+        link = links[sample]
+        if parts[sample] > 0:
+            n_new += 1
+            node = link[1]
+            part = int(0)
+            while part < parts[sample] and not hit[sample, part]:
+                end = lines[sample, part + 1]
+                step = distance(lines[sample, part], end, trees.n_joints)
+                put_node(trees, other, count, node, length_to(trees, other, node) + step, end)
+                node = count
+                count += 1
+                part += 1
+            length = length_to(trees, tree, link[0]) + length_to(trees, other, node)
+            if part == parts[sample] and length < shortest:
+                shortest = length
+                is_first = tree % 2 == 0
+                first = wp.where(is_first, link[0], node)
+                meeting = wp.vec2i(first, wp.where(is_first, node, link[0]))
+    counts = wp.array(ptr=trees.counts, shape=(trees.n_trees,), dtype=wp.int32)
+    counts[tree] = counts[tree] + n_new
+    counts[other] = count
+    return meeting
+
+
+@wp.func
+def vertices_of(trees: Trees, problem: int, meeting: wp.vec2i) -> int:
+    """Vertices of the path where trees meet; both branches have the common one."""
+    first = depth_of(trees, 2 * problem, meeting[0])
+    return 1 + first + depth_of(trees, 2 * problem + 1, meeting[1])
+
+
 @wp.kernel
 def extend_trees(
     # operands
@@ -136,17 +270,8 @@ def extend_trees(
             motions[problem, sample, 1, v] = wp.nan
         return
     state = wp.rand_init(trees.seed, problem * motions.shape[1] + sample)
-    target = motions[problem, sample, 1]
-    for v in range(trees.n_joints):
-        target[v] = low[problem, v] + wp.randf(state) * (high[problem, v] - low[problem, v])
-    tree = smaller_tree(trees, problem)
-    node = nearest_node(trees, tree, target)
-    begin = node_of(trees, tree, node)
-    scale = wp.min(RANGE / distance(begin, target, trees.n_joints), 1.0)
-    for v in range(trees.n_joints):
-        motions[problem, sample, 0, v] = begin[v]
-        target[v] = begin[v] + scale * (target[v] - begin[v])
-    near[problem, sample] = node
+    motion = motions[problem, sample]
+    near[problem, sample] = extend(trees, problem, state, low[problem], high[problem], motion)
 
 
 @wp.kernel
@@ -166,26 +291,14 @@ def connect_trees(
     count = int(0)
     link = wp.vec2i(-1, -1)
     if not hit[problem, sample]:
-        tree = smaller_tree(trees, problem)
-        new = count_of(trees, tree)
+        new = count_of(trees, smaller_tree(trees, problem))
         for before in range(sample):
             new += wp.where(hit[problem, before], 0, 1)
+        motion = motions[problem, sample]
         parent = near[problem, sample]
-        end = motions[problem, sample, 1]
-        step = distance(motions[problem, sample, 0], end, trees.n_joints)
-        put_node(trees, tree, new, parent, length_to(trees, tree, parent) + step, end)
-        other = tree ^ 1
-        node = nearest_node(trees, other, end)
-        begin = node_of(trees, other, node)
-        count = int(wp.ceil(distance(begin, end, trees.n_joints) / RANGE))
-        count = wp.clamp(count, 1, lines.shape[2] - 1)
-        link = wp.vec2i(new, node)
-        for k in range(count + 1):
-            fraction = float(k) / float(count)
-            for v in range(trees.n_joints):
-                # Both ends are exact.
-                value = (1.0 - fraction) * begin[v] + fraction * end[v]
-                lines[problem, sample, k, v] = value
+        line = connect(trees, problem, new, parent, motion, lines[problem, sample])
+        count = line[0]
+        link = wp.vec2i(new, line[1])
     parts[problem, sample] = count
     links[problem, sample] = link
 
@@ -202,42 +315,14 @@ def join_trees(
     n_vertices: wp.array[wp.int32],  # (n,) of the path where trees meet, or kept
     meeting: wp.array[wp.vec2i],  # (n,) nodes of both trees at which they meet, or kept
 ):
-    """One thread per problem: the other tree grows up to the first part that is not free.
-
-    Of the lines that reach their end the one that makes the shortest path is taken.
-    """
+    """One thread per problem: the other tree grows along the lines, see `join`."""
     problem = wp.tid()
-    tree = smaller_tree(trees, problem)
-    other = tree ^ 1
-    n_new = int(0)
-    count = count_of(trees, other)
-    shortest = float(wp.inf)
-    for sample in range(lines.shape[1]):
-        link = links[problem, sample]
-        if parts[problem, sample] > 0:
-            n_new += 1
-            node = link[1]
-            part = int(0)
-            while part < parts[problem, sample] and not hit[problem, sample, part]:
-                end = lines[problem, sample, part + 1]
-                step = distance(lines[problem, sample, part], end, trees.n_joints)
-                put_node(trees, other, count, node, length_to(trees, other, node) + step, end)
-                node = count
-                count += 1
-                part += 1
-            length = length_to(trees, tree, link[0]) + length_to(trees, other, node)
-            if part == parts[problem, sample] and length < shortest:
-                shortest = length
-                is_first = tree % 2 == 0
-                first = wp.where(is_first, link[0], node)
-                meeting[problem] = wp.vec2i(first, wp.where(is_first, node, link[0]))
-    if shortest < wp.inf:
-        n_vertices[problem] = 1  # both branches have the common one
-        for side in range(2):
-            n_vertices[problem] += depth_of(trees, 2 * problem + side, meeting[problem][side])
-    counts = wp.array(ptr=trees.counts, shape=(trees.n_trees,), dtype=wp.int32)
-    counts[tree] = counts[tree] + n_new
-    counts[other] = count
+    met = join(
+        trees, problem, lines.shape[1], lines[problem], parts[problem], links[problem], hit[problem]
+    )
+    if met[0] >= 0:
+        meeting[problem] = met
+        n_vertices[problem] = vertices_of(trees, problem, met)
 
 
 @wp.kernel

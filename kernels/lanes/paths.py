@@ -1,6 +1,6 @@
 """Collision checks of robots on joint paths: intervals of segments in lanes.
 
-All segments of a thread share one list of intervals, so that lanes stay filled. The intervals of a
+The segments of an env share one list of intervals, so that lanes stay filled. The intervals of a
 segment are those of `segment_collides`, and so is what is decided for each.
 """
 
@@ -91,7 +91,9 @@ class Motions:
     left_out: wp.array[wp.vec2i]
     tolerance: wp.array[wp.float32]
     env: int
-    first: int  # segment of the thread
+    owner: int  # row of all paths in the base and tolerance; -1: each has its own
+    first: int  # segment of the list
+    end: int  # behind its last segment
     lanes: Lanes
     stack: wp.uint64  # to MOST_INTERVALS Part
     active: wp.uint64  # to (8,) Part, those in the lanes
@@ -160,6 +162,12 @@ def row_of(motions: Motions, index: int) -> int:
 
 
 @wp.func
+def owner_of(motions: Motions, index: int) -> int:
+    """The row of a segment in the base and tolerance."""
+    return wp.where(motions.owner < 0, row_of(motions, index), motions.owner)
+
+
+@wp.func
 def segment_in_lane(motions: Motions, lane: int, index: int) -> Segment:
     """A segment with the scalar functions' frames of a lane."""
     robot = motions.robot
@@ -172,8 +180,8 @@ def segment_in_lane(motions: Motions, lane: int, index: int) -> Segment:
 @wp.func
 def root_of_segment(motions: Motions, index: int) -> MovingFrame:
     """The root, which is at rest."""
-    row = row_of(motions, index)
-    return root_at(motions.base, row, index - row * (motions.joints.shape[1] - 1))
+    first = index - row_of(motions, index) * (motions.joints.shape[1] - 1)
+    return root_at(motions.base, owner_of(motions, index), first)
 
 
 @wp.func
@@ -186,7 +194,8 @@ def part_in_lane(motions: Motions, lane: int) -> Part:
 def interval_of(motions: Motions, part: Part) -> Interval:
     """An interval as the scalar functions have it."""
     slacks = wp.array(ptr=motions.slacks, shape=(SEGMENTS,), dtype=wp.float32)
-    kept = motions.tolerance[wp.min(row_of(motions, part.index), motions.tolerance.shape[0] - 1)]
+    owner = owner_of(motions, part.index)
+    kept = motions.tolerance[wp.min(owner, motions.tolerance.shape[0] - 1)]
     slack = slacks[part.index - motions.first]
     half = 0.5 / float(1 << part.level)
     return interval_around(middle_of_part(part), half, slack, DISTANCE_ROUNDING, kept)
@@ -363,11 +372,11 @@ def decide_alone(motions: Motions, lane: int, index: int) -> bool:
     """Whether a segment is not proven free, by the scalar functions, in the memory of a lane."""
     segment = segment_in_lane(motions, lane, index)
     balls = wp.array(ptr=motions.balls, shape=(motions.robot.n_bodies,), dtype=wp.vec4)
-    row = row_of(motions, index)
+    owner = owner_of(motions, index)
     slack = write_root(segment, root_of_segment(motions, index))
-    kept = motions.tolerance[wp.min(row, motions.tolerance.shape[0] - 1)]
+    kept = motions.tolerance[wp.min(owner, motions.tolerance.shape[0] - 1)]
     return segment_collides(
-        segment, motions.base, row, segment.first, slack, kept, motions.scene, motions.env,
+        segment, motions.base, owner, segment.first, slack, kept, motions.scene, motions.env,
         motions.body_pairs, motions.left_out, balls,
     )  # fmt: skip
 
@@ -514,7 +523,7 @@ def step(
                 hit[row, part.index - row * horizon] = True
                 if n_segments.shape[0] > 0:  # those behind it are hits, too
                     behind = part.index + 1
-                    while behind < (row + 1) * horizon and behind < motions.first + SEGMENTS:
+                    while behind < (row + 1) * horizon and behind < motions.end:
                         counts[behind - motions.first] = -1
                         hit[row, behind - row * horizon] = True
                         behind += 1
@@ -532,13 +541,15 @@ def begin_segment(
     number = index - motions.first
     row = index / horizon
     segment = segment_in_lane(motions, 0, index)
-    slack = write_root(segment, root_of_segment(motions, index))
-    slacks[number] = slack
-    is_hit = not is_env(motions.scene, motions.env) or not wp.isfinite(slack)
+    is_hit = not is_env(motions.scene, motions.env)
     if n_segments.shape[0] > 0:
         is_hit = is_hit or segment.first >= n_segments[row]
         if segment.first > 0:
             is_hit = is_hit or hit[row, segment.first - 1]
+    if not is_hit:
+        slack = write_root(segment, root_of_segment(motions, index))
+        slacks[number] = slack
+        is_hit = not wp.isfinite(slack)
     level = int(0)
     is_decided = bool(is_hit)
     if not is_hit:
@@ -553,6 +564,25 @@ def begin_segment(
         for i in range(last):
             top = push(motions, top, Part(index, level, last - 1 - i, ALL, ALL))
     return top
+
+
+@wp.func
+def check_segments(
+    motions: Motions, first: int, end: int, n_segments: wp.array[wp.int32], hit: wp.array2d[wp.bool]
+):
+    """Decides up to `SEGMENTS` segments, from the first one on, of an env."""
+    motions.first = first
+    motions.end = end
+    top = int(0)
+    index = int(first)
+    while top > 0 or index < end:
+        while index < end and top < LANES:
+            top = begin_segment(motions, top, index, n_segments, hit)
+            index += 1
+        left = pop(motions, top)
+        top = left[0]
+        if left[1] > 0:
+            top = step(motions, top, left[1], n_segments, hit)
 
 
 @wp.kernel
@@ -585,20 +615,14 @@ def segments_hit(
     motions.body_pairs = body_pairs
     motions.left_out = left_out
     motions.tolerance = tolerance
-    motions.first = first
-    top = int(0)
+    motions.owner = -1
     index = int(first)
-    while top > 0 or index < end:
-        # Those of another env wait until the list is empty.
-        while index < end and top < LANES:
-            env = env_of_row(env_index, index / hit.shape[1])
-            if top > 0 and env != motions.env:
-                break
-            motions.env = env
-            motions.robot = robot_in_env(robot, env)
-            top = begin_segment(motions, top, index, n_segments, hit)
-            index += 1
-        left = pop(motions, top)
-        top = left[0]
-        if left[1] > 0:
-            top = step(motions, top, left[1], n_segments, hit)
+    while index < end:  # those of one env after the other
+        env = env_of_row(env_index, index / hit.shape[1])
+        behind = int(index + 1)
+        while behind < end and env_of_row(env_index, behind / hit.shape[1]) == env:
+            behind += 1
+        motions.env = env
+        motions.robot = robot_in_env(robot, env)
+        check_segments(motions, index, behind, n_segments, hit)
+        index = behind

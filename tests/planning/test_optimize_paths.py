@@ -21,6 +21,7 @@ from warp_collision.planning import (
     PlannedPaths,
     PlanningProgress,
     optimize_paths,
+    rrt_connect,
     search,
 )
 
@@ -185,7 +186,11 @@ def test_an_unsolvable_problem_is_not_free(panda, device, until):
 
 @pytest.mark.parametrize("until", ["first", "converged"])
 def test_a_time_limit_ends_the_search(panda, device, monkeypatch, until):
-    """By a clock that goes on a second at each look; what was found before is kept."""
+    """By a clock that goes on a second at each look; what was found before is kept.
+
+    On a CPU there is a look after each round.
+    """
+    monkeypatch.setattr(rrt_connect, "_ROUNDS_IN_LANES", (1, 1))
     clock = itertools.count(1.0)
     monkeypatch.setattr(search, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     ends = ends_beside_a_divided_world(device)
@@ -204,6 +209,7 @@ def test_the_time_limit_is_over_in_the_middle_of_a_descent(panda, device, monkey
     world, clock = posts(device), itertools.count(1.0)
     first = plan(panda, world, [LEFT], [RIGHT], [0], until="first")
     monkeypatch.setattr(search, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(rrt_connect, "_ROUNDS_IN_LANES", (1, 1))
     seconds = 2.5 + first.iterations.item()
     found = plan(panda, world, [LEFT], [RIGHT], [0], max_seconds=seconds)
     assert torch.equal(found.joints, first.joints)

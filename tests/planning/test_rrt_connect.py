@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from warp_collision import Cuboid, MeshWorld, RobotSpheres
+from warp_collision import Cuboid, MeshWorld, RobotSpheres, joint_path_in_collision
+from warp_collision.examples import load_panda, load_problem, problem_names
 from warp_collision.kernels.trees import RANGE
-from warp_collision.planning import optimize_paths
-from warp_collision.planning.rrt_connect import RrtConnect
+from warp_collision.planning import optimize_paths, rrt_connect
+from warp_collision.planning.problems import Problems
+from warp_collision.planning.rrt_connect import RrtConnect, TreesInLanes
+from warp_collision.poses import product, quaternion_rotate
 
 # Walls x = const with a gap each: x, lower and upper end of the gap.
 WALLS = [(-1.0, 2.2, 2.5), (0.5, -2.6, -2.3)]
@@ -46,7 +49,8 @@ def grown(trees: RrtConnect, rounds: int = 100) -> list[tuple[int, torch.Tensor]
         count, solved = trees.grow(rounds)
         assert 0 < count <= rounds
         rounds -= count
-        for paths, problem, n_vertices in solved:
+        for paths, problem, n_vertices, n_rounds in solved:
+            assert (n_rounds > 0).all()
             most = paths.shape[1]
             assert int(n_vertices.max()) == most
             for path, row, n in zip(
@@ -115,3 +119,75 @@ def test_a_robot_finds_its_way_through_a_maze(tmp_path):
     assert found.free.all()
     assert found.clearance.item() >= 0.0
     assert 7.5 < found.length.item() < 9.0  # the shortest one is 7.7 long
+
+
+NAMES = [*problem_names()[:3], *problem_names()[-3:]]
+
+
+@pytest.fixture(scope="module")
+def apart() -> Problems:
+    """Problems of an env each, around turned and shifted robots, with own margins."""
+    numbers = torch.Generator().manual_seed(7)
+    turned = torch.tensor([2.0, 0.0, 0.0, 0.0]) + torch.randn((len(NAMES), 4), generator=numbers)
+    shifted = torch.randn((len(NAMES), 3), generator=numbers)
+    base = torch.cat((shifted, torch.nn.functional.normalize(turned, dim=1)), dim=1)
+    world, ends = MeshWorld(len(NAMES), max_obstacles=40, device="cpu"), []
+    for env, name in enumerate(NAMES):
+        problem, there = load_problem(name), base[env]
+        ends.append((problem.start, problem.goal))
+        for other, obstacle in problem.obstacles.items():
+            here = torch.as_tensor(obstacle.pose, dtype=torch.float32)
+            placed = there[:3] + quaternion_rotate(there[3:], here[:3])
+            pose = (*placed.tolist(), *product(there[3:], here[3:]).tolist())
+            world.add(other, obstacle.geometry, pose, env=env)
+    start, goal = torch.tensor(ends).unbind(1)
+    index = torch.arange(len(NAMES), dtype=torch.int32)
+    margins = torch.tensor([1e-3, 2e-4, 5e-4, 1e-4, 4e-4, 2e-3])
+    options = (1e-3, margins, 0.01, True, (), base, "spheres", True)
+    return Problems(load_panda(), world, start, goal, index, *options)
+
+
+def drawn(kind: type[RrtConnect], problems: Problems, rows: list[int]) -> list[Any]:
+    """What trees of a fixed seed find: problem, path, and rounds up to it."""
+    trees, found = kind(problems, torch.tensor(rows), random.Random(3)), []
+    while len(trees.rows):
+        _, solved = trees.grow(200)
+        for paths, problem, n_vertices, n_rounds in solved:
+            facts = problem.tolist(), paths, n_vertices.tolist(), n_rounds.tolist()
+            for row, path, n, rounds in zip(*facts, strict=True):
+                found.append((row, path[len(path) - n :].tolist(), rounds))
+    return sorted(found)
+
+
+def test_trees_in_lanes_find_what_rounds_of_launches_find(apart, monkeypatch):
+    """Of each problem alone, and of all where the host looks after each round."""
+    for row in range(len(NAMES)):
+        found = drawn(TreesInLanes, apart, [row])
+        assert found == drawn(RrtConnect, apart, [row])
+        monkeypatch.setattr(rrt_connect, "_ROUNDS_IN_LANES", (1, 1))
+        assert drawn(TreesInLanes, apart, [row]) == found
+        monkeypatch.undo()
+    every = [*range(len(NAMES)), 2, 4]
+    monkeypatch.setattr(rrt_connect, "_ROUNDS_IN_LANES", (1, 1))
+    together = drawn(TreesInLanes, apart, every)
+    assert [row for row, *_ in together] == sorted(every)
+    assert together == drawn(RrtConnect, apart, every)
+    assert max(rounds for *_, rounds in together) > 2
+
+
+def test_paths_of_trees_in_lanes_are_proven(apart):
+    """A problem is in one thread, whatever their number; the library proves each path."""
+    every, before, found = list(range(len(NAMES))), torch.get_num_threads(), []
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        found.append(drawn(TreesInLanes, apart, every))
+    torch.set_num_threads(before)
+    assert found[0] == found[1]
+    for row, vertices, _ in found[0]:
+        path = torch.tensor([vertices])
+        assert torch.equal(path[0, 0], apart.start[row])
+        assert torch.equal(path[0, -1], apart.goal[row])
+        options: Any = {"tolerance": apart.margins[row].item(), "env_index": torch.tensor([row])}
+        options["base_pose"] = apart.base_pose[row]
+        hit = joint_path_in_collision(path, apart.robot, apart.world, **options)
+        assert not hit.any()

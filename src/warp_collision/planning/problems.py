@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from warp_collision.devices import CPU
 from warp_collision.planning.motion_limits import MotionLimits
 from warp_collision.robot import RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
@@ -17,10 +18,12 @@ from warp_collision.robot.checks.path_operands import PathOperands
 from warp_collision.robot.checks.path_operators import (
     run_paths_at_rest,
     run_paths_of_shapes_at_rest,
+    scratch_in_lanes,
 )
 from warp_collision.robot.model.base_pose import root_frames
 from warp_collision.robot.model.sphere_layout import RobotTables
 from warp_collision.world import MeshWorld
+from warp_collision.world.scene import Scene
 
 # Tables of the robot, and of the pairs of its spheres that are checked.
 _Checked = tuple[RobotTables, tuple[Tensor | None, Tensor | None]]
@@ -108,12 +111,33 @@ class Problems:
         the paths are control points.
         """
         robot, pairs = checked
-        scene = scene_with_contacts(self.ignore, self.robot, self.world)
-        env_index = None if self.env_index is None else self.env_index[problem]
-        base = None if self._roots is None else self._roots[problem].contiguous()
+        scene, env_index, base = self._scene_of(problem)
         operands = PathOperands(paths.contiguous(), scene, env_index, base, robot, pairs, degree)
         run = run_paths_of_shapes_at_rest if self.shapes == "exact" else run_paths_at_rest
         return run(operands, tolerance, n_segments)
+
+    def _scene_of(self, problem: Tensor) -> tuple[Scene, Tensor | None, Tensor | None]:
+        """The obstacles, the envs (n,) of problems (n,), and root frames (n, 1, 18)."""
+        scene = scene_with_contacts(self.ignore, self.robot, self.world)
+        env_index = None if self.env_index is None else self.env_index[problem]
+        base = None if self._roots is None else self._roots[problem].contiguous()
+        return scene, env_index, base
+
+    @property
+    def are_in_lanes(self) -> bool:
+        """Whether the motions of trees are checked in the lanes of a CPU alone."""
+        return self.shapes == "spheres" and self.start.device == CPU
+
+    def in_lanes(self, problem: Tensor, n_bytes: int) -> tuple[Any, ...]:
+        """What a thread for each of problems (n,) checks motions by, and its scratch memory.
+
+        That has so many bytes more.
+        """
+        robot, pairs = self._all_pairs
+        scene, env_index, base = self._scene_of(problem)
+        scratch = scratch_in_lanes(robot, self.robot.n_joints, len(problem), n_bytes)
+        margins = self._margins_of(problem)
+        return env_index, scene.completed(), robot, base, *pairs, margins, scratch
 
     def world_of(self, problem: Tensor | slice) -> dict[str, Any]:
         """Arguments of checks that select the env and base of problems (n,), by name."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from warp_collision.devices import CPU
 from warp_collision.kernels import trees as kernels
+from warp_collision.kernels.lanes.growing_trees import grow_trees, scratch_of_steps
 from warp_collision.launching.launch import launch
 from warp_collision.planning.problems import Problems
 
@@ -39,6 +40,10 @@ class _Sizes(NamedTuple):
 
 _LEAST_SAMPLES = 16
 _ON_CPU, _ON_GPU = _Sizes(16, 16, 128, 2048, 1), _Sizes(128, 128, 1024, 8192, 4)
+# In lanes at most so many rounds before the first look, and between others; and new nodes that
+# there is memory for.
+_ROUNDS_IN_LANES, _ROOM_IN_LANES = (16, 4), 1 << 20
+_WORK_OF_A_PROBLEM = 4096  # in points, see `launch`
 # Between looks at the trees on a GPU they grow by a part of what they have grown, ...
 _GROWTH = 4
 _MOST_ROOM = 1 << 22  # ... as far as there are no more new nodes than this.
@@ -53,8 +58,9 @@ class _Trees(NamedTuple):
         nodes: (2 n, capacity, n_joints) float32.
         lengths: (2 n, capacity) float32, from the root.
         parents: (2 n, capacity) int32.
-        state: (5 n,) int32: the numbers of nodes (2 n,), the nodes (n, 2) at which the trees of a
-            problem meet, or -1, and the vertices (n,) of the path there.
+        state: (6 n,) int32: the numbers of nodes (2 n,), the nodes (n, 2) at which the trees of a
+            problem meet, or -1, the vertices (n,) of the path there, and the rounds (n,) up to
+            there, or -1 where they are not counted one by one.
         seed: of the random configurations of a round.
     """
 
@@ -69,7 +75,7 @@ class _Trees(NamedTuple):
         """Trees that have not met, for so many nodes each, of as many joints as a tensor's rows."""
         nodes = like.new_empty((n_trees, capacity, like.shape[-1]))
         parents = torch.empty((n_trees, capacity), dtype=torch.int32, device=nodes.device)
-        state = parents.new_full((5 * n_trees // 2,), -1)
+        state = parents.new_full((3 * n_trees,), -1)
         return cls(nodes, nodes.new_empty((n_trees, capacity)), parents, state)
 
     @classmethod
@@ -98,7 +104,12 @@ class _Trees(NamedTuple):
     @property
     def n_vertices(self) -> Tensor:
         """(n,) int32, of the paths where trees meet."""
-        return self.state[2 * len(self.nodes) :]
+        return self.state[2 * len(self.nodes) :][: self.n_problems]
+
+    @property
+    def n_rounds(self) -> Tensor:
+        """(n,) int32, until trees met."""
+        return self.state[2 * len(self.nodes) + self.n_problems :]
 
     def values(self) -> tuple[float, ...]:
         """The fields of the kernels' `Trees`."""
@@ -120,11 +131,13 @@ class Solved(NamedTuple):
         paths: (n, m, n_joints), the start repeated before those with fewer vertices.
         problem: (n,) int64.
         n_vertices: (n,) int32, on the CPU.
+        rounds: (n,) int64, of the trees so far.
     """
 
     paths: Tensor
     problem: Tensor
     n_vertices: Tensor
+    rounds: Tensor
 
 
 class RrtConnect:
@@ -137,8 +150,9 @@ class RrtConnect:
 
     The trees grow on the device. A round has five launches for all problems. These are nearest
     nodes and motions; their check; new nodes, and the lines to them from the other trees; the check
-    of these; the nodes on the lines. On a CPU the host looks at what is solved after each of them.
-    On a GPU, where it has to wait for that, it looks after four, and less often as the trees grow.
+    of these; the nodes on the lines. On a CPU the host looks at what is solved after each of them,
+    see `TreesInLanes` too. On a GPU, where it has to wait for that, it looks after four, and less
+    often as the trees grow.
 
     Args:
         problems: all problems.
@@ -151,7 +165,7 @@ class RrtConnect:
 
     def __init__(self, problems: Problems, rows: Tensor, numbers: random.Random):
         self.rows = rows
-        self._problems, self._numbers = problems, numbers
+        self._problems = problems
         ends = torch.stack((problems.start[rows], problems.goal[rows]), dim=1)
         # One revolution of continuous joints.
         limits = torch.nan_to_num(problems.limits, nan=0.0, posinf=math.pi, neginf=-math.pi)
@@ -159,22 +173,22 @@ class RrtConnect:
         self._low, self._high = torch.minimum(low, ends.amin(1)), torch.maximum(high, ends.amax(1))
         longest = float(torch.linalg.vector_norm(self._high - self._low, dim=1).max())
         self._most_parts = max(math.ceil(min(longest / kernels.RANGE, _MOST_PARTS)), 1)
-        self._n_grown = 0
+        self._n_grown, self._seed = 0, numbers.getrandbits(30)
         self._sizes = _ON_CPU if rows.device == CPU else _ON_GPU
         self._trees = _Trees.of_roots(ends.flatten(0, 1), 1 + self._room())
 
     def grow(self, most: int) -> tuple[int, list[Solved]]:
         """Grows for at most so many rounds; returns how many, and what was solved in them."""
         rounds = min(most, self._rounds())
-        for _ in range(rounds):
-            self._grow_once()
+        self._grow(rounds)
         self._n_grown += rounds
         return rounds, self._take_solved()
 
+    def _most_samples(self) -> int:
+        return min(max(self._sizes.shared // len(self.rows), _LEAST_SAMPLES), self._sizes.most)
+
     def _n_samples(self) -> int:
-        sizes, grown = self._sizes, self._n_grown
-        shared = max(sizes.shared // len(self.rows), _LEAST_SAMPLES)
-        return min(shared, sizes.most, sizes.first + sizes.more * grown)
+        return min(self._most_samples(), self._sizes.first + self._sizes.more * self._n_grown)
 
     def _rounds(self) -> int:
         """Rounds until the next look."""
@@ -188,10 +202,14 @@ class RrtConnect:
         """Nodes that a tree may get until the next look."""
         return self._rounds() * self._n_samples() * self._most_parts
 
-    def _grow_once(self) -> None:
+    def _grow(self, rounds: int) -> None:
+        for index in range(rounds):
+            self._grow_once(self._seed + self._n_grown + index)
+
+    def _grow_once(self, seed: int) -> None:
         (n, n_joints), m, parts = self._low.shape, self._n_samples(), self._most_parts
         device = self.rows.device
-        trees = self._trees = self._trees._replace(seed=self._numbers.getrandbits(31))
+        trees = self._trees._replace(seed=seed)
         motions = self._low.new_empty((n, m, 2, n_joints))
         lines = motions.new_empty((n, m, parts + 1, n_joints))
         near, count = torch.empty((2, n, m), dtype=torch.int32, device=device)
@@ -210,7 +228,8 @@ class RrtConnect:
     def _take_solved(self) -> list[Solved]:
         """The paths of problems whose trees have met since the last look; the others go on."""
         trees, n = self._trees, self._trees.n_problems
-        counts, meeting, n_vertices = trees.state.cpu().split((2 * n, 2 * n, n))  # the one wait
+        sizes = 2 * n, 2 * n, n, n
+        counts, meeting, n_vertices, n_rounds = trees.state.cpu().split(sizes)  # the one wait
         met = meeting.view(n, 2)[:, 0] >= 0
         n_met, used = int(met.sum()), int(counts.max())
         solved: list[Solved] = []
@@ -223,10 +242,53 @@ class RrtConnect:
             paths = trees.nodes.new_empty((n_met, int(n_vertices.max()), self._low.shape[1]))
             operands = trees, trees.meeting, chosen, paths
             launch(kernels.paths_of_trees, (n_met,), *operands, device=paths.device)
-            solved.append(Solved(paths, self.rows[chosen], n_vertices))
+            rounds = torch.where(n_rounds[met] < 0, self._n_grown, n_rounds[met]).long()
+            solved.append(Solved(paths, self.rows[chosen], n_vertices, rounds.to(paths.device)))
         kept = order[n_met:]
         self.rows = self.rows[kept]
         if len(kept):
             self._low, self._high = self._low[kept], self._high[kept]
             self._trees = trees.kept(kept, used, 2 * (used + self._room()))
         return solved
+
+
+class _Rounds(NamedTuple):
+    """Rounds of the trees, see the struct `Rounds` of the kernels."""
+
+    begin: int
+    end: int
+    first: int
+    more: int
+    most: int
+    parts: int
+
+    def values(self) -> tuple[float, ...]:
+        """The fields of the struct."""
+        return self
+
+
+class TreesInLanes(RrtConnect):
+    """The same on a CPU, where a launch has up to 16 rounds with the proofs of their motions.
+
+    A thread has a problem. Of one problem, the paths are those of `RrtConnect`.
+    """
+
+    def _rounds(self) -> int:
+        per_round = 2 * len(self.rows) * self._most_samples() * self._most_parts
+        most = _ROUNDS_IN_LANES[min(self._n_grown, 1)]
+        return max(min(_ROOM_IN_LANES // per_round, most), 1)
+
+    def _room(self) -> int:
+        return self._rounds() * self._most_samples() * self._most_parts
+
+    def _grow(self, rounds: int) -> None:
+        sizes, trees, begin = self._sizes, self._trees._replace(seed=self._seed), self._n_grown
+        end = begin + rounds
+        counted = _Rounds(
+            begin, end, sizes.first, sizes.more, self._most_samples(), self._most_parts
+        )
+        steps = scratch_of_steps(counted.most, counted.parts, self._low.shape[1])
+        operands = self._low, self._high, trees, counted, *self._problems.in_lanes(self.rows, steps)
+        n = len(self.rows)
+        work = _WORK_OF_A_PROBLEM * n if n > 1 else 0
+        launch(grow_trees, (n,), *operands, trees.state, device=CPU, items=work)

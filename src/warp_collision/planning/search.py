@@ -17,7 +17,7 @@ from warp_collision.launching.launch import launch
 from warp_collision.planning.descent import PathDescent, straight_lines
 from warp_collision.planning.objective import Objective
 from warp_collision.planning.problems import Problems
-from warp_collision.planning.rrt_connect import RrtConnect, Solved
+from warp_collision.planning.rrt_connect import RrtConnect, Solved, TreesInLanes
 from warp_collision.planning.shortcuts import (
     path_length,
     resample,
@@ -106,8 +106,11 @@ class BestPaths:
         """Which problems (batch,) have a path."""
         return self.cost.isfinite()
 
-    def offer(self, paths: Tensor, problem: Tensor) -> None:
-        """Keeps those of the paths (n, horizon, n_joints) of problems (n,) that are better."""
+    def offer(self, paths: Tensor, problem: Tensor, rounds: Tensor | None = None) -> None:
+        """Keeps those of the paths (n, horizon, n_joints) of problems (n,) that are better.
+
+        They were found in a round (n,) int64, or in that of now.
+        """
         if len(paths) == 0:
             return
         near = self._problems.near(paths, problem)
@@ -115,21 +118,22 @@ class BestPaths:
         if self._objective is not None:  # terms of the caller see proven paths alone
             proven = torch.nonzero(~(near & hit).any(1))[:, 0]
             paths, problem, near = paths[proven], problem[proven], near[proven]
+            rounds = None if rounds is None else rounds[proven]
             cost = self._objective(paths, problem)
         else:
             cost = costs_of(paths, near, hit, self._problems.pace)
         before = self.cost.clone() if self._progress is not None else None
-        rounds = torch.full_like(problem[:1], self.rounds)
+        rounds = torch.full_like(problem, self.rounds) if rounds is None else rounds
         kept = self.joints, self.far, self.iterations, self.cost
         operands = paths, near, cost, problem, rounds, *kept
         launch(kernels.keep_best, (len(paths),), *operands, device=paths.device)
         if before is not None and not torch.equal(before, self.cost):
             self.report()
 
-    def offer_polylines(self, paths: Tensor, problem: Tensor) -> None:
+    def offer_polylines(self, paths: Tensor, problem: Tensor, rounds: Tensor | None = None) -> None:
         """Offers paths (n, m, n_joints), if they have no more vertices than the horizon."""
         if len(paths):
-            self.offer(resample(paths, self.horizon), problem)
+            self.offer(resample(paths, self.horizon), problem, rounds)
 
     def report(self) -> None:
         """Calls `progress`."""
@@ -214,9 +218,9 @@ class Search:
             return
         rows = rows[~best.free[rows]]
         while len(rows) and not self.is_over:
-            trees = self._trees(rows)  # again where a path had too many vertices
+            trees, before = self._trees(rows), best.rounds  # again after too many vertices
             while len(trees.rows) and not self.is_over:
-                solved = self._first_paths(trees, max(2 * best.rounds, _GROUP))
+                solved = self._first_paths(trees, before, max(2 * best.rounds, _GROUP))
                 best.report()
                 found = torch.cat((found, *(each.problem for each in solved)))
                 if not self.first_only and len(found):
@@ -228,29 +232,35 @@ class Search:
         best.iterations = torch.where(valid & ~best.free, best.rounds, best.iterations)
 
     def _trees(self, rows: Tensor) -> RrtConnect:
-        return RrtConnect(self.problems, rows, self.numbers)
+        kind = TreesInLanes if self.problems.are_in_lanes else RrtConnect
+        return kind(self.problems, rows, self.numbers)
 
-    def _first_paths(self, trees: RrtConnect, last: int) -> list[Solved]:
-        """Grows trees up to a round, or until all are solved, and offers their paths at once."""
+    def _first_paths(self, trees: RrtConnect, before: int, last: int) -> list[Solved]:
+        """Grows trees up to a round, or until all are solved, and offers their paths at once.
+
+        There were some rounds before these trees.
+        """
         best, found = self.best, []
         while len(trees.rows) and best.rounds < last and not self.is_over:
             grown, solved = trees.grow(min(last, self.budget.max_iterations) - best.rounds)
             best.rounds += grown
             for each in solved:
-                self._offer_first(each)
+                self._offer_first(each, before + each.rounds)
             found += solved
         return found
 
-    def _offer_first(self, solved: Solved) -> None:
-        """Offers paths of trees, with fewer vertices where they have too many."""
-        paths, problem, n_vertices = solved
-        self.best.offer_polylines(paths, problem)
+    def _offer_first(self, solved: Solved, rounds: Tensor) -> None:
+        """Offers paths of trees of rounds (n,), with fewer vertices where they have too many."""
+        paths, problem, n_vertices, _ = solved
+        self.best.offer_polylines(paths, problem, rounds)
         many = torch.nonzero(n_vertices > self.best.horizon)[:, 0]
         if len(many):
             many = many.to(problem.device)
-            paths, problem, hits = paths[many], problem[many], self.problems.hits
+            paths, problem, rounds = paths[many], problem[many], rounds[many]
+            hits = self.problems.hits
             options = {"rounds": 3, "n_nodes": 40, "numbers": self.numbers}
-            self.best.offer_polylines(shorten(paths, problem, hits, hits, **options), problem)
+            shorter = shorten(paths, problem, hits, hits, **options)
+            self.best.offer_polylines(shorter, problem, rounds)
 
     def _other_paths(self, rows: Tensor) -> list[Solved]:
         """Paths of other trees for the same problems, as far as they come about as soon."""

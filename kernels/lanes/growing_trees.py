@@ -1,0 +1,221 @@
+"""Trees of configurations with the proofs of their motions: many rounds of RRT-Connect at once.
+
+One thread has a problem. It does what the kernels of `trees` and the check between them do in a
+launch for each step, and finds the same paths.
+"""
+
+import warp as wp
+
+from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.forward_kinematics import vec1i
+from warp_collision.kernels.lanes.configurations import behind, row_from
+from warp_collision.kernels.lanes.paths import SEGMENTS, Motions, check_segments, motions_of
+from warp_collision.kernels.robot_motion import MovingFrame, Robot, robot_in_env
+from warp_collision.kernels.robot_pairs import BodyPair
+from warp_collision.kernels.scene_walk import Scene, env_of_row
+from warp_collision.kernels.trees import (
+    Trees,
+    connect,
+    count_of,
+    extend,
+    join,
+    smaller_tree,
+    vertices_of,
+    write_joints,
+)
+
+wp.set_module_options(OPTIONS)
+
+
+@wp.struct
+class Rounds:
+    """How many rounds problems get, and random configurations in each of these."""
+
+    begin: int  # round that they begin with
+    end: int  # round before which they end
+    first: int  # configurations in the first round
+    more: int  # in each further round, ...
+    most: int  # ... up to so many
+    parts: int  # of a line, at most
+
+
+@wp.struct
+class Steps:
+    """What a problem's round writes, of up to m random configurations.
+
+    The first three are of motions, and then of the parts of lines that are looked at.
+    """
+
+    motions: wp.array3d[wp.float32]  # (m, 2, n_joints)
+    motion_hit: wp.array2d[wp.bool]  # (m, 1)
+    near: wp.array[wp.int32]  # (m,) nodes that they begin at; how many parts
+    open: wp.array[wp.int32]  # (m,) lines that are looked at
+    lines: wp.array3d[wp.float32]  # (m, most_parts + 1, n_joints)
+    line_hit: wp.array2d[wp.bool]  # (m, most_parts)
+    parts: wp.array[wp.int32]  # (m,) of each line
+    links: wp.array[wp.vec2i]  # (m,) see `join`
+    memory: wp.uint64  # to the motions
+    flags: wp.uint64  # to the hits of motions
+
+
+@wp.func
+def scratch_of_steps(most: int, parts: int, n_joints: int) -> int:
+    """Bytes of `Steps`: 8 for each flag, so that what follows is aligned."""
+    return most * (4 * (2 + parts + 1) * n_joints + 8 * (1 + parts) + 4 * 5)
+
+
+@wp.func
+def steps_of(scratch: wp.uint64, rounds: Rounds, n_joints: int) -> Steps:
+    """Steps in scratch memory."""
+    m = rounds.most
+    parts = rounds.parts
+    steps = Steps()
+    steps.memory = scratch
+    steps.motions = wp.array(ptr=scratch, shape=(m, 2, n_joints), dtype=wp.float32)
+    at = behind(scratch, 4 * 2 * m * n_joints)
+    steps.lines = wp.array(ptr=at, shape=(m, parts + 1, n_joints), dtype=wp.float32)
+    at = behind(at, 4 * m * (parts + 1) * n_joints)
+    steps.near = wp.array(ptr=at, shape=(m,), dtype=wp.int32)
+    steps.open = wp.array(ptr=behind(at, 4 * m), shape=(m,), dtype=wp.int32)
+    steps.parts = wp.array(ptr=behind(at, 8 * m), shape=(m,), dtype=wp.int32)
+    steps.links = wp.array(ptr=behind(at, 12 * m), shape=(m,), dtype=wp.vec2i)
+    steps.flags = behind(at, 20 * m)
+    steps.motion_hit = wp.array(ptr=steps.flags, shape=(m, 1), dtype=wp.bool)
+    steps.line_hit = wp.array(ptr=behind(steps.flags, m), shape=(m, parts), dtype=wp.bool)
+    return steps
+
+
+@wp.func
+def check_all(
+    motions: Motions,
+    joints: wp.array3d[wp.float32],
+    count: int,
+    n_segments: wp.array[wp.int32],
+    hit: wp.array2d[wp.bool],
+):
+    """Decides the segments of the first paths of some."""
+    motions.joints = joints
+    n_all = count * hit.shape[1]
+    begin = int(0)
+    while begin < n_all:
+        end = wp.min(begin + SEGMENTS, n_all)
+        check_segments(motions, begin, end, n_segments, hit)
+        begin = end
+
+
+@wp.func
+def open_lines(steps: Steps, count: int, done: int) -> int:
+    """Lists the lines that have more parts, and are free so far; returns how many."""
+    n_open = int(0)
+    for sample in range(count):
+        is_open = steps.parts[sample] > done
+        if done > 0 and is_open:
+            is_open = not steps.line_hit[sample, done - 1]
+        if is_open:
+            steps.open[n_open] = sample
+            n_open += 1
+    return n_open
+
+
+@wp.func
+def check_lines(motions: Motions, steps: Steps, count: int):
+    """Looks at the parts of lines up to the first hit of each, at those of many lines at once."""
+    n_joints = steps.lines.shape[2]
+    done = int(0)
+    n_open = open_lines(steps, count, done)
+    while n_open > 0:
+        width = wp.max(SEGMENTS / n_open, 1)
+        # At most twice as many configurations, and as many parts, as there are motions.
+        joints = wp.array(ptr=steps.memory, shape=(n_open, width + 1, n_joints), dtype=wp.float32)
+        hit = wp.array(ptr=steps.flags, shape=(n_open, width), dtype=wp.bool)
+        for i in range(n_open):
+            line = steps.lines[steps.open[i]]
+            steps.near[i] = steps.parts[steps.open[i]] - done
+            for k in range(wp.min(width, steps.near[i]) + 1):
+                write_joints(line[done + k], joints[i, k])
+        check_all(motions, joints, n_open, steps.near, hit)
+        for i in range(n_open):
+            for k in range(wp.min(width, steps.near[i])):
+                steps.line_hit[steps.open[i], done + k] = hit[i, k]
+        done += width
+        n_open = open_lines(steps, count, done)
+
+
+@wp.func
+def grow_once(
+    motions: Motions,
+    trees: Trees,
+    problem: int,
+    seed: int,
+    count: int,
+    low: wp.array[wp.float32],
+    high: wp.array[wp.float32],
+    steps: Steps,
+) -> wp.vec2i:
+    """A round with some random configurations; returns where the trees meet, or -1."""
+    every = wp.array(ptr=wp.uint64(0), shape=(0,), dtype=wp.int32)
+    for sample in range(count):
+        state = wp.rand_init(seed, problem * count + sample)
+        steps.near[sample] = extend(trees, problem, state, low, high, steps.motions[sample])
+    check_all(motions, steps.motions, count, every, steps.motion_hit)
+    new = count_of(trees, smaller_tree(trees, problem))
+    for sample in range(count):
+        steps.parts[sample] = 0
+        if not steps.motion_hit[sample, 0]:
+            motion = steps.motions[sample]
+            line = connect(trees, problem, new, steps.near[sample], motion, steps.lines[sample])
+            steps.parts[sample] = line[0]
+            steps.links[sample] = wp.vec2i(new, line[1])
+            new += 1
+    check_lines(motions, steps, count)
+    return join(trees, problem, count, steps.lines, steps.parts, steps.links, steps.line_hit)
+
+
+@wp.kernel
+def grow_trees(
+    # operands
+    low: wp.array2d[wp.float32],  # (n, n_joints) range of the random joint values [rad or m]
+    high: wp.array2d[wp.float32],
+    trees: Trees,
+    rounds: Rounds,
+    env_index: wp.array[wp.int32],  # (n,) or empty
+    scene: Scene,
+    robot: Robot,
+    base: wp.array2d[MovingFrame],  # (n or 1, 1) of the root, or empty
+    body_pairs: wp.array[BodyPair],
+    left_out: wp.array[wp.vec2i],
+    tolerance: wp.array[wp.float32],  # (n or 1,) [m]
+    launch_offset: vec1i,  # of this launch in the problems
+    # outputs
+    scratch: wp.array2d[wp.uint8],  # (n, `scratch_of_steps` and `scratch_of_paths`)
+    state: wp.array[wp.int32],  # (6 n,) of the trees: where they meet, vertices, rounds
+):
+    """One thread per problem, from its round until its trees meet, or for some rounds."""
+    problem = wp.tid()
+    problem += launch_offset[0]
+    env = env_of_row(env_index, problem)
+    own = row_from(scratch, problem)
+    steps = steps_of(own, rounds, trees.n_joints)
+    behind_steps = behind(own, scratch_of_steps(rounds.most, rounds.parts, trees.n_joints))
+    check = motions_of(robot, behind_steps, trees.n_joints)
+    check.robot = robot_in_env(robot, env)
+    check.env = env
+    check.owner = problem
+    check.scene = scene
+    check.base = base
+    check.body_pairs = body_pairs
+    check.left_out = left_out
+    check.tolerance = tolerance
+    met = wp.vec2i(-1, -1)
+    round = int(rounds.begin)
+    while met[0] < 0 and round < rounds.end:
+        count = wp.min(rounds.most, rounds.first + rounds.more * round)
+        seed = trees.seed + round
+        met = grow_once(check, trees, problem, seed, count, low[problem], high[problem], steps)
+        round += 1
+    n = trees.n_trees / 2
+    state[5 * n + problem] = round
+    if met[0] >= 0:
+        state[2 * n + 2 * problem] = met[0]
+        state[2 * n + 2 * problem + 1] = met[1]
+        state[4 * n + problem] = vertices_of(trees, problem, met)
