@@ -275,7 +275,7 @@ def test_a_urdf_with_a_bad_mesh(tmp_path, content, message):
 @pytest.mark.parametrize("corners", [3, 8, 20])
 def test_a_ball_contains_a_piece_if_it_contains_its_corners(corners):
     rng = np.random.default_rng(corners)
-    pieces = rng.normal(size=(60, 1, 3)) + 0.3 * rng.normal(size=(60, corners, 3))
+    pieces = rng.normal(size=(250, 1, 3)) + 0.3 * rng.normal(size=(250, corners, 3))
     pieces[::3, corners // 2 :] = pieces[::3, :1]  # as groups with fewer corners have it
     balls = np.column_stack([rng.normal(size=(40, 3)), rng.uniform(0.1, 3.0, 40)])
     reach = np.linalg.norm(pieces[None] - balls[:, None, None, :3], axis=3).max(axis=2)
@@ -283,7 +283,7 @@ def test_a_ball_contains_a_piece_if_it_contains_its_corners(corners):
     np.testing.assert_array_equal(found.T, reach <= balls[:, 3:] - 1e-6)
     assert 0.1 < found.mean() < 0.9
     assert sphere_fit._holders(balls, pieces[:0], 1e-6).shape == (0, 40)
-    assert sphere_fit._holders(balls[:0], pieces, 1e-6).shape == (60, 0)
+    assert sphere_fit._holders(balls[:0], pieces, 1e-6).shape == (250, 0)
 
 
 def test_a_greedy_cover_takes_what_covers_most_of_the_rest():

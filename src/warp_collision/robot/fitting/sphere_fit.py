@@ -31,8 +31,9 @@ _LEAST_OVERSHOOT = 1e-4  # [m], of a mesh without size
 _MAX_PIECES = 5_000  # before those that no ball contains are split
 _MAX_GROUPS = 1_500  # of the triangles of a fine mesh, before those that no ball contains are split
 _MAX_SPLIT_PIECES = 30_000
-_MAX_CORNERS = 128  # about, that are compared with all balls at once, in the cache of a processor
+_MAX_CORNERS = 256  # about, that are compared with all balls at once, in the cache of a processor
 _ROWS = 4  # of a product of small matrices
+_MAX_GROUPS_AT_ONCE = 32  # the same for pieces of more corners
 _FEW_CORNERS = 8  # of a piece, which are compared with all balls
 _LEAST_EDGE = 0.2  # of what is split, in parts of the overshoot
 _SPACING = 0.25  # of additional balls, in parts of the overshoot
@@ -357,24 +358,40 @@ def _require_max_pieces(count: int, overshoot: float) -> None:
 def _holders(balls: np.ndarray, pieces: np.ndarray, margin: float) -> sparse.csr_array:
     """(n_pieces, n_balls) 1 where a ball contains a piece, with a margin."""
     if pieces.shape[1] > _FEW_CORNERS and len(pieces) > 0:
-        return _holders_of_groups(balls, pieces, margin)
+        parts = geometry.chunks(len(pieces), _MAX_GROUPS_AT_ONCE)
+        found = [_holders_of_groups(balls, pieces[part], margin) for part in parts]
+        return sparse.csr_array(sparse.vstack(found))
     rows, columns = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-    for part in geometry.chunks(len(pieces), 1 + _MAX_CORNERS // pieces.shape[1]):
+    for part in _neighbors(geometry.centers(pieces), 1 + _MAX_CORNERS // pieces.shape[1]):
         corners, index = geometry.distinct(pieces[part])
-        inside = _squared_beyond(balls, corners, margin) <= 0.0
+        middle = corners.mean(axis=0)
+        reach = np.linalg.norm(corners - middle, axis=1).max() + balls[:, 3]
+        # Others hold none of these corners.
+        near = np.flatnonzero(np.linalg.norm(balls[:, :3] - middle, axis=1) <= reach)
+        inside = _squared_beyond(balls[near], corners, margin) <= 0.0
         holds = inside[index[:, 0]]
         for corner in index.T[1:]:
             holds &= inside[corner]
-        piece, ball = np.divmod(np.flatnonzero(holds), max(1, len(balls)))
-        rows.append(part.start + piece)
-        columns.append(ball)
-    return _ones(np.concatenate(rows), np.concatenate(columns), (len(pieces), len(balls)))
+        piece, ball = np.divmod(np.flatnonzero(holds), max(1, len(near)))
+        rows.append(part[piece])
+        columns.append(near[ball])
+    order = np.argsort(row := np.concatenate(rows), kind="stable")
+    return _ones(row[order], np.concatenate(columns)[order], (len(pieces), len(balls)))
+
+
+def _neighbors(points: np.ndarray, most: int) -> list[np.ndarray]:
+    """Indices of points (n, 3) in parts of at most so many, cut across their longest side."""
+    if len(points) <= most:
+        return [np.arange(len(points))] if len(points) else []
+    order = np.argsort(points[:, np.ptp(points, axis=0).argmax()], kind="stable")
+    halves = np.array_split(order, 2)
+    return [half[part] for half in halves for part in _neighbors(points[half], most)]
 
 
 def _ones(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]) -> sparse.csr_array:
     """A sparse matrix with ones at places that are in the order of its rows."""
     starts = np.searchsorted(rows, np.arange(shape[0] + 1))
-    return sparse.csr_array((np.ones(len(rows)), columns, starts), shape=shape)
+    return sparse.csr_array((np.ones(len(rows), dtype=np.float32), columns, starts), shape=shape)
 
 
 def _squared_beyond(balls: np.ndarray, points: np.ndarray, margin: float) -> np.ndarray:
@@ -438,9 +455,9 @@ def _smallest_cover(
 
 
 def _whole(weights: np.ndarray) -> np.ndarray:
-    """Weights in whole numbers."""
+    """Weights in whole numbers, of which float32 has all sums."""
     whole = np.floor(weights / weights.sum() * (_WEIGHTS - len(weights)))
-    return np.maximum(whole, 1.0)
+    return np.maximum(whole, 1.0).astype(np.float32)
 
 
 def _not_redundant(table: np.ndarray) -> np.ndarray:

@@ -28,7 +28,7 @@ from warp_collision.messages import short_repr
 from warp_collision.obstacles.geometry import content_key
 from warp_collision.obstacles.orientation import winding_number
 from warp_collision.robot.fitting.fit_cache import cached_result
-from warp_collision.robot.fitting.pieces import distinct
+from warp_collision.robot.fitting.pieces import chunks, distinct
 
 _VERSION = 6  # of the algorithm: another one for each change of what it returns
 _MOST_PIECES = 24  # of a link
@@ -39,6 +39,9 @@ _LEAST_GAIN = 0.002  # of the volume of the link's hull: what a cut has to save
 _SHARE, _ACCURACY = 1.0e-3, (1.0e-4, 3.0e-4)
 # Corners that are added to a hull at once, at least, and of those that it has.
 _AT_ONCE, _GROWTH = 6, 0.125
+# Products of points and directions, about, that are computed at once: the cache of a processor has
+# them, and BLAS wakes no threads, that would wait for each other longer than they compute.
+_PRODUCTS = 1 << 16
 _MOST_POINTS = 1000  # about, of a piece: then the radius is larger
 _MOST_FILLED = 1.02  # of the volume of a shape: what pieces may have that follow it
 _LEAST_CORNERS = 12  # of a hull, none of which is left out
@@ -71,17 +74,13 @@ def convex_pieces(triangles: Array) -> list[ConvexPiece]:
     accuracy = float(np.clip(_SHARE * size, *_ACCURACY))
     # Where to cut is found on a coarse mesh.
     coarse = _coarse(triangles)
-    parts, done = [_Part.of(triangles, coarse, _EVERYWHERE, coarse)], []
-    least = _LEAST_GAIN * parts[0].volume
+    whole = _Region.of(coarse, _EVERYWHERE, coarse)
+    parts, done = [_Part.of(triangles, whole, coarse)], []
+    least = _LEAST_GAIN * whole.volume
     while parts and len(parts) + len(done) < _MOST_PIECES:
         part = parts.pop(max(range(len(parts)), key=lambda i: parts[i].gain))
         if part.gain > least:
-            both = zip(
-                _sides(part.triangles, *part.cut),
-                _sides(part.coarse, *part.cut),
-                _halves(part.cell, *part.cut),
-                strict=True,
-            )
+            both = zip(_sides(part.triangles, *part.cut), part.halves, strict=True)
             parts += [_Part.of(*side, coarse) for side in both]
         else:
             done.append(part)
@@ -158,34 +157,50 @@ class _Hull(NamedTuple):
     volume: float
 
 
-class _Part(NamedTuple):
-    """What of a mesh is within a cell: triangles, those of a coarse mesh, and the best cut.
+class _Region(NamedTuple):
+    """What of the coarse mesh is within a cell.
 
     A cell is a box (2, 3), its lower and its upper bounds, infinite where nothing was cut.
     """
 
     triangles: Array
-    coarse: Array
     cell: Array
+    corners: Array  # of the cell that are inside
     volume: float  # of the hull [m^3]
+
+    @classmethod
+    def of(cls, triangles: Array, cell: Array, whole: Array) -> _Region:
+        """Of the triangles within the cell; `whole` is all of the coarse mesh."""
+        corners = _inside_corners(cell, whole)
+        return cls(triangles, cell, corners, _solid_hull(triangles, corners).volume)
+
+
+class _Part(NamedTuple):
+    """What of a mesh is within a cell, and the best cut."""
+
+    triangles: Array
+    cell: Array
+    halves: list[_Region]  # that the cut makes
     cut: tuple[int, float]
     gain: float  # volume that the cut saves [m^3]
 
     @classmethod
-    def of(cls, triangles: Array, coarse: Array, cell: Array, whole: Array) -> _Part:
+    def of(cls, triangles: Array, region: _Region, whole: Array) -> _Part:
         """Finds the best cut; `whole` is all of the coarse mesh."""
-        corners = _inside_corners(cell, whole)
-        if len(coarse) == 0:
-            return cls(triangles, coarse, cell, 0.0, (0, 0.0), -np.inf)
-        volume = _solid_hull(coarse, corners).volume
+        if len(region.triangles) == 0:
+            return cls(triangles, region.cell, [], (0, 0.0), -np.inf)
         cuts = []
         for axis in range(3):
-            place = _best_place(coarse, axis, cell, corners, whole)
-            sides = zip(_sides(coarse, axis, place), _halves(cell, axis, place), strict=True)
-            hulls = (_solid_hull(side, _inside_corners(half, whole)) for side, half in sides)
-            cuts.append((sum(hull.volume for hull in hulls), axis, place))
-        least, axis, place = min(cuts)
-        return cls(triangles, coarse, cell, volume, (axis, place), volume - least)
+            place = _best_place(region, axis, whole)
+            sides = zip(
+                _sides(region.triangles, axis, place),
+                _halves(region.cell, axis, place),
+                strict=True,
+            )
+            halves = [_Region.of(*side, whole) for side in sides]
+            cuts.append((sum(half.volume for half in halves), axis, place, halves))
+        least, axis, place, halves = min(cuts, key=lambda cut: cut[:3])
+        return cls(triangles, region.cell, halves, (axis, place), region.volume - least)
 
 
 def _halves(cell: Array, axis: int, place: float) -> tuple[Array, Array]:
@@ -226,30 +241,31 @@ def _supports(points: Array) -> Array:
     """Extreme points (n, 3), whose hull has a little less volume than that of all."""
     if len(points) <= 2 * _SUPPORTS:
         return points
-    return points[np.unique((points @ _SPREAD).argmax(axis=0))]
+    few = chunks(_SUPPORTS, max(1, _PRODUCTS // len(points)))
+    extremes = [(_SPREAD[some] @ points.T).argmax(axis=1) for some in few]
+    return points[np.unique(np.concatenate(extremes))]
 
 
 def _spread(count: int) -> Array:
-    """Unit vectors (3, count) on a spiral of Fibonacci, spread evenly."""
+    """Unit vectors (count, 3) on a spiral of Fibonacci, spread evenly."""
     height = 1.0 - (2.0 * np.arange(count) + 1.0) / count
     turn = np.pi * (1.0 + np.sqrt(5.0)) * np.arange(count)
     ring = np.sqrt(1.0 - height**2)
-    return np.stack([ring * np.cos(turn), ring * np.sin(turn), height])
+    return np.column_stack([ring * np.cos(turn), ring * np.sin(turn), height])
 
 
 _SPREAD = _spread(_SUPPORTS)
 
 
-def _best_place(triangles: Array, axis: int, cell: Array, corners: Array, whole: Array) -> float:
+def _best_place(region: _Region, axis: int, whole: Array) -> float:
     """Where along an axis a cut makes hulls of both sides of the least volume, about.
 
     Args:
-        triangles: (n, 3, 3), at least one, of the coarse mesh within the cell.
+        region: with at least one triangle.
         axis: 0, 1 or 2.
-        cell: (2, 3).
-        corners: (m, 3) of the cell that are inside.
         whole: all triangles of the coarse mesh.
     """
+    triangles, cell, corners, _ = region
     heights = np.concatenate([triangles[..., axis].ravel(), corners[:, axis]])
     places = np.linspace(heights.min(), heights.max(), _SLABS + 1)
     rings = []  # corners that a cut makes
@@ -358,6 +374,16 @@ def _distances(
     Exactly where that is at most a limit; of those beyond it, by how much they are above a facet,
     which is beyond it too, or the distance.
     """
+    parts = chunks(len(points), 1 + _PRODUCTS // len(hull.equations))
+    found = [_distances_of_few(points[part], corners, hull, limit) for part in parts]
+    distances, facets = zip(*found, strict=True)
+    return np.concatenate(distances), np.concatenate(facets)
+
+
+def _distances_of_few(
+    points: Array, corners: Array, hull: ConvexHull, limit: float
+) -> tuple[Array, NDArray[np.int64]]:
+    """`_distances` of so few points that the cache of a processor has all heights."""
     heights = points @ hull.equations[:, :3].T + hull.equations[:, 3]
     facets = heights.argmax(axis=1)
     distances = np.maximum(np.take_along_axis(heights, facets[:, None], axis=1)[:, 0], 0.0)
