@@ -1,12 +1,12 @@
 """Curves made faster: cubic B-splines within limits, whose time shrinks while they stay free.
 
 A spline has equal spans of h seconds, so that its velocities, accelerations and jerks are first,
-second and third differences of its control points over h, h^2 and h^3. Each iteration takes h a
-little longer than the limits need for the control points as they are, and makes a Newton step of
-them on a barrier: the sum of -log(1 - u^2) over all differences u relative to their limits. This
-gives slack to the limits that were the tightest, so that h can shrink further. Collision costs push
-curves away from obstacles. A step is kept if the curve is proven free; else it is shortened, and
-the control points that it hits with are held by a weight.
+second and third differences of its control points over h, h^2 and h^3. Each iteration makes some
+Newton steps: h is a little longer than the limits need for the control points as they are. These
+move on a barrier, the sum of -log(1 - u^2) over all differences u relative to their limits. This
+gives slack to the limits that were the tightest, so that h can shrink further. Collision costs
+push curves away from obstacles. The steps are kept if the curve is proven free; else they are
+shortened, and the control points that they hit with are held by a weight.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.linalg import solveh_banded
+from torch import Tensor
 
+from warp_collision.devices import CPU
+from warp_collision.kernels.spline_step import spline_step
+from warp_collision.launching.launch import launch
 from warp_collision.planning.motion_limits import MotionLimits
 from warp_collision.planning.objective import CollisionGradient
 from warp_collision.planning.problems import Problems
@@ -31,18 +34,16 @@ DEGREE = 3
 _FIXED = 3
 # h relative to the shortest one that the limits allow: at first, and at last.
 _SLACK, _LEAST_SLACK, _LESS = 0.03, 0.004, 0.4
-_PATIENCE = 2  # iterations without a gain, then the slack is reduced
-_GAIN = 0.003
-# Of collision costs against the barrier [1/m], and from which clearance on they count [m].
-_PUSH, _ACTIVATION = 1.0e3, 0.01
+_PATIENCE = 1  # iterations without a gain, then the slack is reduced
+_GAIN = 0.006
+_NEWTON_STEPS = torch.tensor([6], dtype=torch.int32)  # of an iteration
+_ACTIVATION = 0.01  # m, from which clearance on collision costs count
 _TRIES = 4  # of a step, each shorter than the one before by this factor
 _SHORTER = 0.4
 # Weights of control points: where nothing was hit, factor of a hit, largest, factor of each step.
 _FREE, _HELD, _FIRMEST, _FORGET = 1.0, 100.0, 1.0e9, 0.5
-_INSIDE = 0.9  # of the way to the nearest limit, at most, in a step
 _FROM_LIMITS = 1.0e-4  # rad or m, how far inner control points are from joint limits at first
 _AT_LIMIT, _NO_ROOM = 1.0e-5, 1.0e-9  # rad or m, of paths at joint limits and beyond them
-_STENCILS = ((-1.0, 1.0), (1.0, -2.0, 1.0), (-1.0, 3.0, -3.0, 1.0))
 
 
 @dataclass
@@ -98,7 +99,9 @@ class SplineDescent:
     """
 
     def __init__(self, problems: Problems, limits: MotionLimits):
-        self._problems, self._limits = problems, limits
+        self._problems, self.limits = problems, limits
+        with np.errstate(divide="ignore"):
+            self._inverse_limits = torch.from_numpy(1.0 / np.stack(limits))
         pairs = problems.changing_pairs
         self._term = CollisionTerm(
             problems.robot,
@@ -127,13 +130,13 @@ class SplineDescent:
 
     def run(self, points: _Array, rows: _Rows, max_iterations: int) -> Splines:
         """Makes free splines (batch, n, n_joints) of rows (batch,) faster."""
-        best = Splines(points.copy(), shortest_span(points, self._limits))
+        best = Splines(points.copy(), shortest_span(points, self.limits))
         limits = self._joint_limits(points)
         state = _State(points, best.span.copy(), np.arange(len(points)), limits)
-        push = _Push(self._term, points, rows)
+        gradient = _Gradient(self._term, points, rows)
         for _ in range(max_iterations):
-            self._step(state, push(state.points), push.rows)
-            state.span = shortest_span(state.points, self._limits)
+            self._step(state, gradient(state.points), gradient.rows)
+            state.span = shortest_span(state.points, self.limits)
             state.count(state.span < (1.0 - _GAIN) * best.span[state.index])
             better = state.span < best.span[state.index]
             best.points[state.index[better]] = state.points[better]
@@ -142,7 +145,7 @@ class SplineDescent:
                 state = state.of_going()
                 if len(state.index) == 0:
                     break
-                push = _Push(self._term, state.points, rows[state.index])
+                gradient = _Gradient(self._term, state.points, rows[state.index])
         return best
 
     def start(self, points: _Array) -> _Array:
@@ -155,21 +158,20 @@ class SplineDescent:
         return moved
 
     def _joint_limits(self, points: _Array) -> _Array:
-        """Limits (batch, 2, n_joints) of inner control points; of paths beyond them their own."""
+        """Limits (batch, n_joints, 2) of inner control points; of paths beyond them their own."""
         limits = self._problems.limits.cpu().double().numpy()
         inner = points[:, _FIXED:-_FIXED]
         low = np.minimum(limits[:, 0], inner.min(axis=1) - _NO_ROOM)
         high = np.maximum(limits[:, 1], inner.max(axis=1) + _NO_ROOM)
-        return np.stack((low, high), axis=1)
+        return np.stack((low, high), axis=2)
 
-    def _step(self, state: _State, push: _Array, rows: _Rows) -> None:
-        """One Newton step of each row, as far as it is proven free."""
-        span = state.span * (1.0 + state.slack)
-        scale = [limit * (span ** (k + 1))[:, None, None] for k, limit in enumerate(self._limits)]
-        step, size = self._newton(state, scale, push)
-        open_rows = np.arange(len(step))
+    def _step(self, state: _State, gradient: Tensor, rows: _Rows) -> None:
+        """Some Newton steps of each row, as far as they are proven free."""
+        move = self._newton(state, gradient)
+        size = np.ones(len(move))
+        open_rows = np.arange(len(move))
         for attempt in range(_TRIES):
-            moved = state.points[open_rows] + size[open_rows, None, None] * step[open_rows]
+            moved = state.points[open_rows] + size[open_rows, None, None] * move[open_rows]
             hits = self.hits(moved, rows[open_rows])
             free = ~hits.any(axis=1)
             state.points[open_rows[free]] = moved[free]
@@ -179,70 +181,25 @@ class SplineDescent:
                 break
             size[open_rows] *= _SHORTER
             if attempt % 2 == 0:
-                again = state.at(open_rows)
-                parts = [part[open_rows] for part in scale]
-                step[open_rows], size[open_rows] = self._newton(again, parts, push[open_rows])
+                held = state.at(open_rows)
+                move[open_rows] = self._newton(held, gradient[torch.from_numpy(open_rows)])
         state.weight = np.maximum(_FORGET * state.weight, _FREE)
 
-    def _newton(self, state: _State, scale: list[_Array], push: _Array) -> tuple[_Array, _Array]:
-        """Newton steps (batch, n, n_joints), and which share of them stays within the limits."""
-        points, n = state.points, state.points.shape[1]
-        gradient = push.copy()
-        bands = np.zeros((DEGREE + 1, *points.shape))
-        bands[0] += state.weight[..., None]
-        relative = [part / s for part, s in zip(differences(points), scale, strict=True)]
-        for part, s, stencil in zip(relative, scale, _STENCILS, strict=True):
-            above, below = 1.0 / (s * (1.0 - part)), 1.0 / (s * (1.0 + part))
-            slope, curvature = above - below, above * above + below * below
-            m = part.shape[1]
-            for i, first in enumerate(stencil):
-                gradient[:, i : i + m] += first * slope
-                for j in range(i, len(stencil)):
-                    bands[j - i][:, i : i + m] += first * stencil[j] * curvature
-        inner = slice(_FIXED, n - _FIXED)
-        below = points[:, inner] - state.limits[:, :1]
-        above = state.limits[:, 1:] - points[:, inner]
-        gradient[:, inner] += 1.0 / above - 1.0 / below
-        bands[0][:, inner] += above**-2 + below**-2
-        step = np.zeros_like(points)
-        step[:, inner] = -_solved(bands, gradient, inner)
-        return step, _within(points, step, relative, scale, state.limits)
-
-
-def _solved(bands: _Array, gradient: _Array, inner: slice) -> _Array:
-    """Solves for all rows and joints at once: one band matrix of blocks."""
-    batch, n, joints = gradient.shape
-    m = n - 2 * _FIXED
-    matrix = np.zeros((len(bands), batch, joints, m))
-    for k, band in enumerate(bands):
-        matrix[k, ..., : m - k] = band[:, _FIXED : n - _FIXED - k].transpose(0, 2, 1)
-    right = gradient[:, inner].transpose(0, 2, 1).reshape(-1)
-    found = solveh_banded(matrix.reshape(len(bands), -1), right, lower=True, check_finite=False)
-    return found.reshape(batch, joints, m).transpose(0, 2, 1)
-
-
-def _within(
-    points: _Array, step: _Array, relative: list[_Array], scale: list[_Array], limits: _Array
-) -> _Array:
-    """The largest share (batch,) of steps, up to 1, that is inside of all limits."""
-    rooms = [
-        _room(part, move / s)
-        for part, move, s in zip(relative, differences(step), scale, strict=True)
-    ]
-    middle, half = 0.5 * (limits[:, :1] + limits[:, 1:]), 0.5 * (limits[:, 1:] - limits[:, :1])
-    bounded = np.isfinite(half)
-    half, middle = np.where(bounded, half, 1.0), np.where(bounded, middle, 0.0)
-    inner = slice(_FIXED, -_FIXED)
-    at = np.where(bounded, points - middle, 0.0) / half
-    move = np.where(bounded, step, 0.0) / half
-    rooms.append(_room(at[:, inner], move[:, inner]))
-    return np.minimum(1.0, _INSIDE * np.min(rooms, axis=0))
-
-
-def _room(value: _Array, move: _Array) -> _Array:
-    """How many moves (batch,) lead values within -1 and 1 to one of these."""
-    left = (1.0 - np.sign(move) * value) / np.maximum(np.abs(move), 1.0e-300)
-    return left.min(axis=(1, 2))
+    def _newton(self, state: _State, gradient: Tensor) -> _Array:
+        """Moves (batch, n, n_joints) by Newton steps, which stay within the limits."""
+        numbers = state.points, state.span, state.slack, state.weight
+        points, *others = map(torch.from_numpy, numbers)
+        batch, n, _ = points.shape
+        moved, step, factors = torch.empty_like(points), torch.empty_like(points), points.new_empty
+        launch(
+            spline_step,
+            (batch,),
+            *(points, *others, gradient, self._inverse_limits, torch.from_numpy(state.limits)),
+            *(_NEWTON_STEPS, factors((batch, n, 4)), step, moved),
+            device=CPU,
+            items=256 * batch * n,
+        )
+        return (moved - points).numpy()
 
 
 class _State:
@@ -284,22 +241,17 @@ class _State:
         return self.at(self.going)
 
 
-class _Push:
-    """Derivative of the collision cost of splines of rows (batch,) by their control points."""
+class _Gradient:
+    """Derivative of the collision cost of splines by the values at their knots, on the CPU."""
 
     def __init__(self, term: CollisionTerm, points: _Array, rows: _Rows):
         self.rows = rows
         index = torch.from_numpy(rows).to(term.world.device)
-        self._knots = torch.empty(
-            (len(points), points.shape[1] - 2, points.shape[2]), device=term.world.device
-        )
-        self._gradient = CollisionGradient(term, self._knots, index)
+        shape = len(points), points.shape[1] - 2, points.shape[2]
+        self._knots = torch.empty(shape, device=term.world.device)
+        self._derivative = CollisionGradient(term, self._knots, index)
 
-    def __call__(self, points: _Array) -> _Array:
+    def __call__(self, points: _Array) -> Tensor:
         knots = (points[:, :-2] + 4.0 * points[:, 1:-1] + points[:, 2:]) / 6.0
         self._knots.copy_(torch.from_numpy(knots))
-        found = (_PUSH / 6.0) * self._gradient().cpu().double().numpy()
-        push = np.zeros_like(points)
-        for k, weight in enumerate((1.0, 4.0, 1.0)):
-            push[:, k : k + found.shape[1]] += weight * found
-        return np.where(np.isfinite(push), push, 0.0)
+        return self._derivative().cpu()

@@ -15,6 +15,7 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.messages import escaped
 from warp_collision.planning import moving_ends
+from warp_collision.planning.blended import Blend
 from warp_collision.planning.motion_limits import MotionLimits
 from warp_collision.planning.moving_ends import MovingEnds
 from warp_collision.planning.problems import Problems
@@ -36,9 +37,11 @@ from warp_collision.world import MeshWorld
 
 _Array = NDArray[np.float64]
 _Piecewise = tuple[_Array, _Array]
-# Spans of a spline beside the pieces that stop at corners, and at most; and how often they are
-# doubled where the first spline is not free.
-_SPANS, _MOST_SPANS, _DOUBLED = 32, 128, 2
+# Spans of a spline beside the pieces that stop at corners, and at most.
+_SPANS, _MOST_SPANS = 20, 128
+# How often corners that hit are passed more slowly; and how often spans are doubled where a spline
+# along the curve that stops is not free.
+_SLOWED, _DOUBLED = 4, 2
 _FINER = (1.0, 0.1, 0.01)  # tolerances of the last proof, relative to the margin
 _STILL = 1.0e-12  # rad or m, of a path without motion
 MOST_ITERATIONS = 60
@@ -117,10 +120,10 @@ def timed(
 ) -> TimedPaths:
     """Joint paths as curves in time within the limits of the motors, proven free.
 
-    First a curve follows the path and stops at its corners: as free as the path. From it a spline
-    is made and its time shortened, iteration by iteration; each one that is kept is proven free. So
-    corners become as wide as obstacles allow. The largest velocity, acceleration and jerk of the
-    result are bounded by the coefficients of its derivatives.
+    First a curve follows the path and stops at its corners: as free as the path. Then a spline
+    rounds the corners, and its time is shortened, iteration by iteration; each one that is kept is
+    proven free. So corners become as wide as obstacles allow. The largest velocity, acceleration
+    and jerk of the result are bounded by the coefficients of its derivatives.
 
     Args:
         path: (batch, horizon, n_joints) [rad, prismatic: m], straight between waypoints, as of
@@ -206,7 +209,8 @@ def timed(
             _, margins = _proven(JointCurve.from_pieces(parts), problems)
             problems = replace(problems, margins=margins)
             moves = np.array([bool((each[0] != each[1]).any()) for each in corners])
-            stops &= ~_make_faster(parts, moves, SplineDescent(problems, limits), max_iterations)
+            descent = SplineDescent(problems, limits)
+            stops &= ~_make_faster(parts, corners, moves, descent, max_iterations)
         parts = [ends.around(part) for ends, part in zip(around, parts, strict=True)]
         moving = np.array([ends.are_moving for ends in around])
         return _certified(_within_limits(parts, limits, moving), problems, limits, stops)
@@ -271,26 +275,53 @@ def _proven(curve: JointCurve, problems: Problems) -> tuple[Tensor, Tensor]:
 
 
 def _make_faster(
-    parts: list[_Piecewise], moves: NDArray[np.bool_], descent: SplineDescent, max_iterations: int
+    parts: list[_Piecewise],
+    corners: list[_Array],
+    moves: NDArray[np.bool_],
+    descent: SplineDescent,
+    max_iterations: int,
 ) -> NDArray[np.bool_]:
     """Replaces curves that stop at corners by faster ones, and returns which (batch,)."""
     faster = np.zeros_like(moves)
     most = max(len(times) for times, _ in parts)
     spans = min(_SPANS + most, _MOST_SPANS)
     left = np.flatnonzero(moves)
+    blends = {row: Blend(corners[row], descent.limits) for row in left}
+    free: dict[int, _Array] = {}
+
+    def hits_of(points: _Array) -> NDArray[np.bool_]:
+        """What first splines of the rows left hit; keeps the free ones of them."""
+        points = descent.start(points)
+        hits = descent.hits(points, left)
+        clear = ~hits.any(axis=1)
+        free.update(zip(left[clear].tolist(), points[clear], strict=True))
+        return hits
+
+    def run() -> None:
+        """Makes the free ones faster."""
+        rows = np.array(list(free), dtype=np.int64)
+        if len(rows) == 0:
+            return
+        found = descent.run(np.stack(list(free.values())), rows, max_iterations)
+        pieces = bernstein(found.points)
+        for index, row in enumerate(rows):
+            if found.duration[index] < parts[row][0][-1]:
+                times = found.span[index] * np.arange(pieces.shape[1] + 1)
+                parts[row], faster[row] = (times, pieces[index]), True
+        free.clear()
+
+    for _ in range(_SLOWED + 1):
+        if len(left) > 0:
+            hits = hits_of(np.stack([blends[row].points(spans) for row in left]))
+            for row, own in zip(left, hits, strict=True):
+                blends[row].slow_down(np.flatnonzero(own))
+            left = left[hits.any(axis=1)]
+    run()
     for _ in range(_DOUBLED + 1):
-        if len(left) == 0:
-            break
-        points = descent.start(np.stack([_samples(parts[row], spans) for row in left]))
-        free = ~descent.hits(points, left).any(axis=1)
-        if free.any():
-            found = descent.run(points[free], left[free], max_iterations)
-            pieces = bernstein(found.points)
-            for index, row in enumerate(left[free]):
-                if found.duration[index] < parts[row][0][-1]:
-                    times = found.span[index] * np.arange(pieces.shape[1] + 1)
-                    parts[row], faster[row] = (times, pieces[index]), True
-        left, spans = left[~free], 2 * spans
+        if len(left) > 0:
+            hits = hits_of(np.stack([_samples(parts[row], spans) for row in left]))
+            left, spans = left[hits.any(axis=1)], 2 * spans
+            run()
     return faster
 
 
