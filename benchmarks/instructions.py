@@ -16,24 +16,36 @@ was measured on a GPU.
 
 A launch that fills the GPU should take between the roofline and the larger of the last two. It
 needs a C++ compiler and Warp with NVRTC; compiling takes minutes the first time.
+
+The second table has launches for few and for many motions of 1 rad, and configurations, of a Panda
+in a cage: with a thread for each, and shared by several threads of a warp. Of 1 and of 8 at a time
+they are means over 64.
+
+- *busiest*: instructions of the busiest thread of a launch
+- *roofline*: that thread's instructions one in a cycle, or those of all warps, four in a cycle and
+  multiprocessor, whichever is more
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
+import numpy as np
 import torch
 
 import simulated_cuda
 import warp_collision as wc
 from benchmarks import registers
 from benchmarks.functions import set_up
-from benchmarks.harness import Failed, number, table
+from benchmarks.harness import Failed, number, require, table
 from benchmarks.scenes import ACTIVATION_DISTANCE, build
 from simulated_cuda import ptx_kernels, torch_module
 from warp_collision.kernels import joint_path_hit, path_clearance, sphere_cost, swept_cost
+from warp_collision.launching.recorded_launch import threads_for_each
+from warp_collision.robot.checks import path_operators
 
 # Of an H200 SXM: its data sheet; 4 warp instructions and 128 bytes of L1 in a cycle.
 MULTIPROCESSORS = 132
@@ -48,6 +60,16 @@ SCALES = {
     **dict.fromkeys(("deep-link", "deep-torus-16000", "scene-10", "scene-1000"), 0.05),
     **{"envs": 0.02, "panda-1": 1.0, "panda-swept-1": 1.0, "free": 1.0, "free-swept": 1.0},
 }
+
+
+CHECKS = {
+    "configuration_in_collision": (joint_path_hit.configuration_hit, "configuration"),
+    "joint_path_in_collision": (joint_path_hit.joint_path_hit, "segment"),
+    "joint_path_clearance": (path_clearance.joint_path_clearance, "segment"),
+}
+# Motions, or configurations, of a launch: few of them are shared by the threads of a warp.
+FEW_AND_MANY = 1, 8, 64, 1024, 65536
+SHARED = "configuration_in_collision", "joint_path_in_collision"
 
 
 class Run(NamedTuple):
@@ -71,16 +93,11 @@ def workloads(device: torch.device, only: tuple[str, ...]) -> Iterator[Run]:
             yield Run(
                 name, kernel, partial(cost, *operands, env_index=index, activation_distance=eta)
             )
-    checks = {
-        "configuration_in_collision": (joint_path_hit.configuration_hit, "configuration"),
-        "joint_path_in_collision": (joint_path_hit.joint_path_hit, "segment"),
-        "joint_path_clearance": (path_clearance.joint_path_clearance, "segment"),
-    }
-    for name, (kernel, thread) in checks.items():
+    for name, (kernel, thread) in CHECKS.items():
         if name.startswith(only):
             given = set_up(1, device)
-            call = partial(getattr(wc, name), given.joints, given.robot, given.world)
-            yield Run(name, kernel, call, thread)
+            ask = partial(getattr(wc, name), given.joints, given.robot, given.world)
+            yield Run(name, kernel, partial(shared_by, 1, ask), thread)
 
 
 def counted(run: Run, device: torch.device) -> dict[str, int]:
@@ -120,9 +137,47 @@ def row_of(run: Run, counts: dict[str, int]) -> list[str]:
     ]
 
 
+def shared_by(threads: int, call: Callable[[], torch.Tensor]) -> torch.Tensor:
+    """A check for which so many threads of a warp share each motion or configuration."""
+    with patch.object(path_operators, "threads_for_each", lambda *_: threads):
+        return call()
+
+
+def random_motions(robot: wc.RobotSpheres, count: int, device: torch.device) -> torch.Tensor:
+    """Motions (count, 2, n_joints) of 1 rad that begin anywhere within the limits."""
+    rng = np.random.default_rng(1)
+    begin = rng.uniform(*robot.joint_limits.cpu().double().numpy().T, (count, robot.n_joints))
+    way = rng.normal(size=begin.shape)
+    way /= np.linalg.norm(way, axis=1, keepdims=True)
+    return torch.from_numpy(np.stack((begin, begin + way), axis=1)).float().to(device)
+
+
+def shared_rows(name: str, device: torch.device, counts: Sequence[int]) -> Iterator[list[str]]:
+    """Rows of the second table for one of the checks."""
+    kernel, given = CHECKS[name][0], set_up(1, device)
+    ask = partial(getattr(wc, name), robot=given.robot, world=given.world)
+    for n in counts:
+        joints = random_motions(given.robot, max(n, 64), device)
+        launches = (joints[:, :1] if name == SHARED[0] else joints).split(n)
+        answers: list[torch.Tensor] = []
+        for threads in (1, threads_for_each(n, MULTIPROCESSORS)):
+            calls = [partial(shared_by, threads, partial(ask, each)) for each in launches]
+            answers.append(torch.cat([call() for call in calls]).cpu())
+            found = [counted(Run(name, kernel, call), device) for call in calls]
+            require(torch.equal(answers[0], answers[-1]), f"answers of {name} differ")
+            mean = {key: sum(each[key] for each in found) / len(found) for key in found[0]}
+            issued = mean["warp_instructions"] / 32
+            seconds = max(mean["busiest"], issued / (MULTIPROCESSORS * ISSUED)) / CLOCK
+            figures = mean["busiest"], mean["instructions"] / n, 1e6 * seconds
+            yield [name, str(n), str(threads), *map(number, figures)]
+
+
 def add_options(parser: Any) -> None:
     """Which workloads."""
     parser.add_argument("--only", nargs="+", default=[""], help="beginnings of names of workloads")
+    parser.add_argument(
+        "--counts", nargs="+", type=int, default=FEW_AND_MANY, help="of motions in the second table"
+    )
 
 
 def run(options: Any) -> str:
@@ -136,4 +191,8 @@ def run(options: Any) -> str:
     head = ["workload", "kernel, a thread for each", "instructions", "loads", "bytes loaded"]
     head += ["of a warp's", "warps", "compute [ns]", "memory [ns]", "roofline [ns]"]
     head += ["no cache [ns]", "waits [ns]"]
-    return f"{__doc__}\n{table(head, rows, 2)}"
+    text = f"{__doc__}\n{table(head, rows, 2)}"
+    shared = [name for name in SHARED if name.startswith(tuple(options.only))]
+    rows = [row for name in shared for row in shared_rows(name, device, options.counts)]
+    head = ["check", "at a time", "threads for each", "busiest", "instructions for each"]
+    return f"{text}\n{table([*head, 'roofline [µs]'], rows)}" if rows else text

@@ -39,12 +39,12 @@ class Case(vamp.Case):
 
 
 def _configurations(operands: PathOperands) -> tuple[Any, ...]:
-    rows = tuple(operands.joints.shape[:2])
+    rows = (*operands.joints.shape[:2], 1)
     return joint_path_hit.configuration_hit, rows, operands.scratch(rows, FRAME_POSE)
 
 
 def _segments(operands: PathOperands, rows: tuple[int, int], *_: bool) -> tuple[Any, ...]:
-    return joint_path_hit.joint_path_hit, rows, operands.scratch(rows, STATE)
+    return joint_path_hit.joint_path_hit, (*rows, 1), operands.scratch((*rows, 1), STATE)
 
 
 def without_lanes(answer: Callable[[], Tensor]) -> Tensor:

@@ -19,6 +19,7 @@ import warp as wp
 
 from warp_collision.kernels.bisection import (
     NONE,
+    everything,
     half_of,
     next_interval,
     outward_middle_of,
@@ -259,7 +260,7 @@ def proof_of(
     slack = write_root(segment, guarded.root)
     if not wp.isfinite(slack):
         return NO_PROOF
-    search = parts_of_segment(first_level(segment))
+    search = parts_of_segment(first_level(segment), everything(), 0)
     while not search.is_done:
         if search.evaluations >= most:
             return NO_DECISION

@@ -10,11 +10,18 @@ import warp as wp
 
 from warp_collision.kernels.bisection import (
     NONE,
+    Lane,
+    Share,
     bit_of,
+    everything,
+    first_of,
     half_of,
+    has_ended,
     next_interval,
     outward_middle_of,
     parts_of_segment,
+    share_of,
+    tell,
 )
 from warp_collision.kernels.body_check import (
     CLEAR,
@@ -28,7 +35,12 @@ from warp_collision.kernels.body_check import (
     interval_around,
 )
 from warp_collision.kernels.compiling import FEW_THREADS, named, resident_warps, runs_on_cpu
-from warp_collision.kernels.forward_kinematics import FramePose, frame_at_value, point_in_world
+from warp_collision.kernels.forward_kinematics import (
+    FramePose,
+    frame_at_value,
+    point_in_world,
+    xyz,
+)
 from warp_collision.kernels.precision import is_finite3, uncertainty
 from warp_collision.kernels.robot_motion import (
     MovingFrame,
@@ -94,13 +106,14 @@ def make_open_bodies(body_at, check, kind):
         interval: Interval,
         scene: Scene,
         env: int,
+        share: Share,
         requested: wp.uint64,
         balls: wp.array[wp.vec4],
     ) -> Open:
         """The requested bodies that are not certified free of obstacles; writes their balls."""
         robot = segment.robot
         result = Open(NONE, False)
-        for b in range(robot.n_bodies):
+        for b in range(share.begin, robot.n_bodies, share.step):
             if requested & bit_of(b) != NONE and not result.is_hit:
                 body = body_of(robot, b)
                 if body.radius >= 0.0:
@@ -159,6 +172,7 @@ def open_pairs(
     interval: Interval,
     body_pairs: wp.array[BodyPair],
     left_out: wp.array[wp.vec2i],
+    share: Share,
     requested: wp.uint64,
     balls: wp.array[wp.vec4],
     bodies: wp.uint64,
@@ -169,7 +183,7 @@ def open_pairs(
     """
     robot = segment.robot
     result = Open(NONE, False)
-    for k in range(body_pairs.shape[0]):
+    for k in range(first_of(share, robot.n_bodies), body_pairs.shape[0], share.step):
         if requested & bit_of(k) != NONE and not result.is_hit:
             pair = body_pairs[k]
             both = bit_of(pair.first) | bit_of(pair.second)
@@ -206,10 +220,11 @@ def open_parts(
     balls: wp.array[wp.vec4],
 ) -> OpenParts:
     """The requested bodies and pairs that are not certified free; pairs are none after a hit."""
-    world = open_bodies(segment, interval, scene, env, bodies, balls)
+    share = everything()
+    world = open_bodies(segment, interval, scene, env, share, bodies, balls)
     itself = Open(NONE, False)
     if not world.is_hit:
-        itself = open_pairs(segment, interval, body_pairs, left_out, pairs, balls, bodies)
+        itself = open_pairs(segment, interval, body_pairs, left_out, share, pairs, balls, bodies)
     return OpenParts(world.mask, itself.mask, world.is_hit or itself.is_hit)
 
 
@@ -245,22 +260,29 @@ def make_segment_collides(open_bodies, kind):
         env: int,
         body_pairs: wp.array[BodyPair],
         left_out: wp.array[wp.vec2i],
+        lane: Lane,
         balls: wp.array[wp.vec4],
     ) -> bool:
-        """Whether a segment is not proven free, by bisection."""
+        """Whether what a lane has of a segment is not proven free, by bisection."""
         collides = bool(False)
-        search = parts_of_segment(first_level(segment))
-        while not collides and not search.is_done:
+        level = first_level(segment)
+        share = share_of(lane, level)
+        search = parts_of_segment(level, share, segment.robot.n_bodies)
+        while not (collides or search.is_done or has_ended(lane)):
             middle = outward_middle_of(search)
             write_root_at(segment, root_at(base, row, index), middle)
             write_frames(segment, middle, half_of(search))
             interval = interval_around(middle, half_of(search), slack, DISTANCE_ROUNDING, tolerance)
             bodies = search.bodies[search.level]
-            world = open_bodies(segment, interval, scene, env, bodies, balls)
+            world = open_bodies(segment, interval, scene, env, share, bodies, balls)
             itself = Open(NONE, False)
             if not world.is_hit:
-                pairs = search.pairs[search.level]
-                itself = open_pairs(segment, interval, body_pairs, left_out, pairs, balls, bodies)
+                # fmt: off
+                itself = open_pairs(
+                    segment, interval, body_pairs, left_out, share, search.pairs[search.level],
+                    balls, bodies,
+                )
+                # fmt: on
             search = next_interval(search, world.mask, itself.mask)
             collides = world.is_hit or itself.is_hit or search.is_exhausted
         return collides
@@ -284,18 +306,18 @@ def joint_path_hit(
     # parameters
     tolerance: wp.array[wp.float32],  # (1,) for all paths, or (batch,) [m]
     n_segments: wp.array[wp.int32],  # (batch,) of each path up to its first hit; empty: all of all
-    launch_offset: wp.vec2i,  # of this launch in the segments
+    launch_offset: wp.vec3i,  # of this launch in the segments and their lanes
     # outputs
-    states: wp.array3d[MovingFrame],  # (batch, horizon - 1, n_frames) scratch
-    balls: wp.array3d[wp.vec4],  # (batch, horizon - 1, n_bodies) scratch
-    hit: wp.array2d[wp.bool],  # (batch, horizon - 1)
+    states: wp.array4d[MovingFrame],  # (batch, horizon - 1, n_lanes, n_frames) scratch
+    balls: wp.array4d[wp.vec4],  # (batch, horizon - 1, n_lanes, n_bodies) scratch
+    hit: wp.array2d[wp.bool],  # (batch, horizon - 1), False before if there are several lanes
 ):
-    """One thread per segment.
+    """One thread per segment and lane.
 
     With `n_segments` all beyond that many of a path are hits, and those behind a hit may be: on a
     CPU they are not looked at.
     """
-    row, index = wp.tid()
+    row, index, number = wp.tid()
     row += launch_offset[0]
     index += launch_offset[1]
     if n_segments.shape[0] > 0:
@@ -306,16 +328,18 @@ def joint_path_hit(
             hit[row, index] = True
             return
     env = env_of_row(env_index, row)
-    segment = segment_of(robot_in_env(robot, env), joints, row, index, states)
+    lane = Lane(number, balls.shape[2], hit[row], index)
+    frames = states[row, index, number]
+    segment = segment_of(robot_in_env(robot, env), joints, row, index, hit.shape[1], frames)
     slack = write_root(segment, root_at(base, row, index))
     collides = not is_env(scene, env) or not wp.isfinite(slack)
     if not collides:
         kept = tolerance[wp.min(row, tolerance.shape[0] - 1)]
-        own = balls[row, index]
+        own = balls[row, index, number]
         collides = segment_collides(
-            segment, base, row, index, slack, kept, scene, env, body_pairs, left_out, own
+            segment, base, row, index, slack, kept, scene, env, body_pairs, left_out, lane, own
         )
-    hit[row, index] = collides
+    tell(lane, collides)
 
 
 def make_collides(body_collides, kind):
@@ -336,44 +360,48 @@ def make_collides(body_collides, kind):
         root: FramePose,
         body_pairs: wp.array[BodyPair],
         left_out: wp.array[wp.vec2i],
-        frame_poses: wp.array3d[FramePose],
-        balls: wp.array3d[wp.vec4],
+        lane: Lane,
+        frame_poses: wp.array[FramePose],
+        balls: wp.array[wp.vec4],
     ) -> bool:
-        """Whether it does, with its frames and balls as scratch; it ends at the first hit."""
+        """Whether what a lane has of it does, with its frames and balls as scratch."""
         env_robot = robot_in_env(robot, env)
         collides = not is_env(scene, env)
         frame_pose = root
         # Of the distance of two bodies, whose positions are those in the world.
         rounding = uncertainty(2.0 * wp.length(frame_pose.origin), 0.0)
         for k in range(env_robot.n_frames):
-            if not collides:
-                if k > 0:
-                    frame = frame_of(env_robot, k)
-                    if frame.parent != k - 1:
-                        frame_pose = frame_poses[row, waypoint, frame.parent]
-                    # Also of joints that move no spheres: such a configuration is not valid.
-                    value = joints[row, waypoint, frame.value]
-                    collides = not is_finite3(wp.vec3(value))
-                    frame_pose = frame_at_value(frame, frame_pose, value)
-                frame_poses[row, waypoint, k] = frame_pose
-                span = bodies_of_frame(env_robot, k)
-                for b in range(span[0], span[1]):
-                    body = body_of(env_robot, b)
-                    center = point_in_world(frame_pose, body.center)
-                    balls[row, waypoint, b] = wp.vec4(center[0], center[1], center[2], body.radius)
-                    if body.radius >= 0.0 and not collides:
-                        collides = body_collides(env_robot, body, frame_pose, center, scene, env)
-        m = int(0)
-        while m < body_pairs.shape[0] and not collides:
+            if k > 0:
+                frame = frame_of(env_robot, k)
+                if frame.parent != k - 1:
+                    frame_pose = frame_poses[frame.parent]
+                # Also of joints that move no spheres: such a configuration is not valid.
+                value = joints[row, waypoint, frame.value]
+                collides = collides or not is_finite3(wp.vec3(value))
+                frame_pose = frame_at_value(frame, frame_pose, value)
+            frame_poses[k] = frame_pose
+            span = bodies_of_frame(env_robot, k)
+            for b in range(span[0], span[1]):
+                body = body_of(env_robot, b)
+                center = point_in_world(frame_pose, body.center)
+                balls[b] = wp.vec4(center[0], center[1], center[2], body.radius)
+        # Lanes check at the same time what each of them has: loops of their own.
+        b = int(lane.index)
+        while b < env_robot.n_bodies and not (collides or has_ended(lane)):
+            body = body_of(env_robot, b)
+            if body.radius >= 0.0:
+                at = frame_poses[body.frame]
+                collides = body_collides(env_robot, body, at, xyz(balls[b]), scene, env)
+            b += lane.count
+        m = first_of(Share(lane.index, lane.count, 0, 0), env_robot.n_bodies)
+        while m < body_pairs.shape[0] and not (collides or has_ended(lane)):
             pair = body_pairs[m]
-            first_ball = balls[row, waypoint, pair.first]
-            second_ball = balls[row, waypoint, pair.second]
             pair.buffer += rounding
-            if balls_meet(first_ball, second_ball, pair.buffer):
-                one = frame_poses[row, waypoint, body_of(env_robot, pair.first).frame]
-                other = frame_poses[row, waypoint, body_of(env_robot, pair.second).frame]
+            if balls_meet(balls[pair.first], balls[pair.second], pair.buffer):
+                one = frame_poses[body_of(env_robot, pair.first).frame]
+                other = frame_poses[body_of(env_robot, pair.second).frame]
                 collides = bodies_touch(env_robot, pair, left_out, one, other)
-            m += 1
+            m += lane.count
         return collides
 
     return named(collides_at, kind)
@@ -393,21 +421,25 @@ def configuration_hit(
     body_pairs: wp.array[BodyPair],
     left_out: wp.array[wp.vec2i],
     # parameters
-    launch_offset: wp.vec2i,  # of this launch in the configurations
+    launch_offset: wp.vec3i,  # of this launch in the configurations and their lanes
     # outputs
-    frame_poses: wp.array3d[FramePose],  # (batch, horizon, n_frames) scratch
-    balls: wp.array3d[wp.vec4],  # (batch, horizon, n_bodies) scratch
-    hit: wp.array2d[wp.bool],  # (batch, horizon)
+    frame_poses: wp.array4d[FramePose],  # (batch, horizon, n_lanes, n_frames) scratch
+    balls: wp.array4d[wp.vec4],  # (batch, horizon, n_lanes, n_bodies) scratch
+    hit: wp.array2d[wp.bool],  # (batch, horizon), False before if there are several lanes
 ):
-    """One thread per configuration; it ends at the first hit."""
-    row, waypoint = wp.tid()
+    """One thread per configuration and lane; it ends at the first hit."""
+    row, waypoint, number = wp.tid()
     row += launch_offset[0]
     waypoint += launch_offset[1]
     env = env_of_row(env_index, row)
     root = root_at(base, row, waypoint).frame_pose
-    hit[row, waypoint] = spheres_collide(
-        joints, row, waypoint, scene, env, robot, root, body_pairs, left_out, frame_poses, balls
+    lane = Lane(number, balls.shape[2], hit[row], waypoint)
+    poses = frame_poses[row, waypoint, number]
+    own = balls[row, waypoint, number]
+    collides = spheres_collide(
+        joints, row, waypoint, scene, env, robot, root, body_pairs, left_out, lane, poses, own
     )
+    tell(lane, collides)
 
 
 @wp.kernel
@@ -427,7 +459,7 @@ def segment_acceleration_bound(
     index += launch_offset[1]
     turn = float(0.0)
     is_known = bool(True)
-    segment = segment_of(robot, joints, row, index, states)
+    segment = segment_of(robot, joints, row, index, states.shape[1], states[row, index])
     for joint in range(joints.shape[2]):
         begin, end = begin_of(segment, joint), end_of(segment, joint)
         is_known = is_known and is_finite3(wp.vec3(begin, end, 0.0))

@@ -86,7 +86,8 @@ def bound_movers(
     index += launch_offset[1]
     env = env_of_row(env_index, row)
     is_valid = env >= 0 and env < records.shape[0]
-    segment = segment_of(robot_in_env(robot, env), joints, row, index, states)
+    own_robot, frames = robot_in_env(robot, env), states[row, index]
+    segment = segment_of(own_robot, joints, row, index, states.shape[1], frames)
     slack = write_root(segment, root_at(base, row, index))
     write_frames(segment, 0.5, 0.5)
     for b in range(segment.robot.n_bodies):

@@ -19,6 +19,7 @@ from warp_collision.kernels.bisection import (
     NONE,
     Bisection,
     bit_of,
+    everything,
     half_of,
     middle_of,
     next_interval,
@@ -576,7 +577,7 @@ def make_clearance_of_segment(nearest_to_bodies, kind):
         is_valid = is_env(scene, env) and wp.isfinite(slack)
         world = first_bounds(is_valid)
         itself = first_bounds(is_valid)
-        search = parts_of_segment(0)
+        search = parts_of_segment(0, everything(), 0)
         search.is_done = not is_valid
         whole = wp.vec2(FAR, FAR)
         guess = Guess()
@@ -638,7 +639,8 @@ def joint_path_clearance(
     row += launch_offset[0]
     index += launch_offset[1]
     env = env_of_row(env_index, row)
-    segment = segment_of(robot_in_env(robot, env), joints, row, index, states)
+    own_robot, frames = robot_in_env(robot, env), states[row, index]
+    segment = segment_of(own_robot, joints, row, index, states.shape[1], frames)
     width = tolerance[0]
     own = balls[row, index]
     found = bounds[row, index]

@@ -140,7 +140,8 @@ def segment_of(
     joints: wp.array3d[wp.float32],
     row: int,
     index: int,
-    states: wp.array3d[MovingFrame],
+    count: int,
+    frames: wp.array[MovingFrame],
 ) -> Segment:
     """A segment of one of the paths.
 
@@ -150,10 +151,11 @@ def segment_of(
             is 1.
         row: of the path.
         index: of the segment.
-        states: (batch, segments, ...) scratch.
+        count: of the segments of each path.
+        frames: scratch, see `Segment`.
     """
-    degree = (joints.shape[1] - 1) / states.shape[1]
-    return Segment(robot, joints[row], index * degree, degree, states[row, index], wp.uint64(0))
+    degree = (joints.shape[1] - 1) / count
+    return Segment(robot, joints[row], index * degree, degree, frames, wp.uint64(0))
 
 
 @wp.func

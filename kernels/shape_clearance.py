@@ -126,7 +126,8 @@ def shape_clearance(
     row += launch_offset[0]
     index += launch_offset[1]
     env = env_of_row(env_index, row)
-    segment = segment_of(robot_in_env(robot, env), joints, row, index, states)
+    own_robot, frames = robot_in_env(robot, env), states[row, index]
+    segment = segment_of(own_robot, joints, row, index, states.shape[1], frames)
     width = tolerance[0]
     own = balls[row, index]
     found = bounds[row, index]

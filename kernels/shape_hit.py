@@ -2,6 +2,7 @@
 
 import warp as wp
 
+from warp_collision.kernels.bisection import Lane, tell
 from warp_collision.kernels.compiling import FEW_THREADS, resident_warps
 from warp_collision.kernels.forward_kinematics import FramePose
 from warp_collision.kernels.joint_path_hit import (
@@ -43,22 +44,27 @@ def shape_hit(
     body_pairs: wp.array[BodyPair],
     left_out: wp.array[wp.vec2i],
     # parameters
-    launch_offset: wp.vec2i,  # of this launch in the configurations
+    spheres_hit: wp.array2d[wp.bool],  # (batch, horizon)
+    launch_offset: wp.vec3i,  # of this launch in the configurations and their lanes
     # outputs
-    frame_poses: wp.array3d[FramePose],  # (batch, horizon, n_frames) scratch
-    balls: wp.array3d[wp.vec4],  # (batch, horizon, n_bodies) scratch
-    hit: wp.array2d[wp.bool],  # (batch, horizon) by spheres, and after it by shapes
+    frame_poses: wp.array4d[FramePose],  # (batch, horizon, n_lanes, n_frames) scratch
+    balls: wp.array4d[wp.vec4],  # (batch, horizon, n_lanes, n_bodies) scratch
+    hit: wp.array2d[wp.bool],  # (batch, horizon), False before
 ):
-    """One thread per configuration; it ends at once where spheres are free."""
-    row, waypoint = wp.tid()
+    """One thread per configuration and lane; it ends at once where spheres are free."""
+    row, waypoint, number = wp.tid()
     row += launch_offset[0]
     waypoint += launch_offset[1]
-    if hit[row, waypoint]:
+    if spheres_hit[row, waypoint]:
         env = env_of_row(env_index, row)
         root = root_at(base, row, waypoint).frame_pose
-        hit[row, waypoint] = shapes_collide(
-            joints, row, waypoint, scene, env, robot, root, body_pairs, left_out, frame_poses, balls
+        lane = Lane(number, balls.shape[2], hit[row], waypoint)
+        poses = frame_poses[row, waypoint, number]
+        own = balls[row, waypoint, number]
+        collides = shapes_collide(
+            joints, row, waypoint, scene, env, robot, root, body_pairs, left_out, lane, poses, own
         )
+        tell(lane, collides)
 
 
 @wp.kernel(**resident_warps(16, block=32))
@@ -73,23 +79,28 @@ def segment_shape_hit(
     left_out: wp.array[wp.vec2i],
     # parameters
     tolerance: wp.array[wp.float32],  # (1,) for all paths, or (batch,) [m]
-    launch_offset: wp.vec2i,  # of this launch in the segments
+    spheres_hit: wp.array2d[wp.bool],  # (batch, horizon - 1)
+    launch_offset: wp.vec3i,  # of this launch in the segments and their lanes
     # outputs
-    states: wp.array3d[MovingFrame],  # (batch, horizon - 1, n_frames) scratch
-    balls: wp.array3d[wp.vec4],  # (batch, horizon - 1, n_bodies) scratch
-    hit: wp.array2d[wp.bool],  # (batch, horizon - 1) by spheres, and after it by shapes
+    states: wp.array4d[MovingFrame],  # (batch, horizon - 1, n_lanes, n_frames) scratch
+    balls: wp.array4d[wp.vec4],  # (batch, horizon - 1, n_lanes, n_bodies) scratch
+    hit: wp.array2d[wp.bool],  # (batch, horizon - 1), False before
 ):
-    """One thread per segment; it ends at once where spheres are free."""
-    row, index = wp.tid()
+    """One thread per segment and lane; it ends at once where spheres are free."""
+    row, index, number = wp.tid()
     row += launch_offset[0]
     index += launch_offset[1]
-    if hit[row, index]:
+    if spheres_hit[row, index]:
         env = env_of_row(env_index, row)
-        segment = segment_of(robot_in_env(robot, env), joints, row, index, states)
+        lane = Lane(number, balls.shape[2], hit[row], index)
+        frames = states[row, index, number]
+        segment = segment_of(robot_in_env(robot, env), joints, row, index, hit.shape[1], frames)
         slack = write_root(segment, root_at(base, row, index))
-        if is_env(scene, env) and wp.isfinite(slack):
+        collides = not is_env(scene, env) or not wp.isfinite(slack)
+        if not collides:
             kept = tolerance[wp.min(row, tolerance.shape[0] - 1)]
-            own = balls[row, index]
-            hit[row, index] = shapes_collide_on_segment(
-                segment, base, row, index, slack, kept, scene, env, body_pairs, left_out, own
+            own = balls[row, index, number]
+            collides = shapes_collide_on_segment(
+                segment, base, row, index, slack, kept, scene, env, body_pairs, left_out, lane, own
             )
+        tell(lane, collides)

@@ -6,7 +6,7 @@ segment are those of `segment_collides`, and so is what is decided for each.
 
 import warp as wp
 
-from warp_collision.kernels.bisection import ALL, MAX_LEVEL, NONE, bit_of
+from warp_collision.kernels.bisection import ALL, MAX_LEVEL, NONE, Lane, bit_of
 from warp_collision.kernels.body_check import (
     CLEAR,
     DISTANCE_ROUNDING,
@@ -375,9 +375,11 @@ def decide_alone(motions: Motions, lane: int, index: int) -> bool:
     owner = owner_of(motions, index)
     slack = write_root(segment, root_of_segment(motions, index))
     kept = motions.tolerance[wp.min(owner, motions.tolerance.shape[0] - 1)]
+    alone = Lane()
+    alone.count = 1
     return segment_collides(
         segment, motions.base, owner, segment.first, slack, kept, motions.scene, motions.env,
-        motions.body_pairs, motions.left_out, balls,
+        motions.body_pairs, motions.left_out, alone, balls,
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from lane_scenes import (
     far_away,
     fill,
     joint_rows,
+    motions,
     random_pose,
     robot_with_pieces,
     three_envs,
@@ -22,7 +23,7 @@ from warp_collision import Cuboid, MeshWorld, configuration_in_collision, joint_
 from warp_collision.devices import CPU
 from warp_collision.examples import load_panda
 from warp_collision.queries.evaluate import scene_of
-from warp_collision.robot import RobotChecker, RobotSpheres
+from warp_collision.robot import RobotChecker
 from warp_collision.robot.checks import path_operators
 from warp_collision.robot.checks.path_operands import PathOperands
 
@@ -32,14 +33,6 @@ Tensor = torch.Tensor
 def without_lanes(*operands, **options) -> Tensor:
     """The same function by the kernel that has a thread for each segment."""
     return lanes.without_lanes(lambda: joint_path_in_collision(*operands, **options))
-
-
-def motions(robot: RobotSpheres, rng: np.random.Generator, count: int) -> Tensor:
-    """(count, 2, n_joints) by 0.01 to 3 rad or m in all joints together."""
-    begin = joint_rows(robot, rng, count)[0].double().numpy()
-    way = rng.normal(size=begin.shape)
-    way *= 10.0 ** rng.uniform(-2.0, 0.5, (count, 1)) / np.linalg.norm(way, axis=1, keepdims=True)
-    return torch.from_numpy(np.stack((begin, begin + way), axis=1)).float()
 
 
 def assert_same(robot, world, paths: Tensor, **options) -> None:

@@ -70,6 +70,14 @@ def joint_rows(robot: RobotSpheres, rng: np.random.Generator, count: int) -> Ten
     return torch.from_numpy(rows).float()[None]
 
 
+def motions(robot: RobotSpheres, rng: np.random.Generator, count: int) -> Tensor:
+    """(count, 2, n_joints) by 0.01 to 3 rad or m in all joints together."""
+    begin = joint_rows(robot, rng, count)[0].double().numpy()
+    way = rng.normal(size=begin.shape)
+    way *= 10.0 ** rng.uniform(-2.0, 0.5, (count, 1)) / np.linalg.norm(way, axis=1, keepdims=True)
+    return torch.from_numpy(np.stack((begin, begin + way), axis=1)).float()
+
+
 def bowl() -> trimesh.Trimesh:
     ball = trimesh.creation.icosphere(2, 0.3)
     return trimesh.Trimesh(ball.vertices, ball.faces[ball.triangles_center[:, 2] < 0.1])

@@ -200,6 +200,24 @@ def threads_per_block(n_threads: int, most: int, n_multiprocessors: int) -> int:
     return threads
 
 
+def threads_for_each(n_items: int, n_multiprocessors: int) -> int:
+    """How many threads of a warp share each of some large items, so that a GPU is full of them.
+
+    Args:
+        n_items: configurations or motions, of a kernel with 16 warps on a multiprocessor.
+        n_multiprocessors: of the GPU.
+
+    Example:
+        >>> from warp_collision.launching.recorded_launch import threads_for_each
+        >>> [threads_for_each(n, 132) for n in (1, 2112, 2113, 20_000, 65_536)]
+        [32, 32, 16, 2, 1]
+    """
+    threads = _WARP
+    while threads > 1 and n_items * threads > 16 * _WARP * n_multiprocessors:
+        threads //= 2
+    return threads
+
+
 class Command:
     """A launch of one kernel on one device, recorded once.
 

@@ -65,8 +65,9 @@ class Translation(NamedTuple):
 # What translations count of all threads, by their place in the array `counts`. A warp of 32 threads
 # issues at least as many instructions as its busiest thread executes: those count 32 times.
 COUNTS = ("instructions", "loads", "loaded_bytes", "warp_instructions", "warp_loads", "threads")
+COUNTS += ("busiest",)  # the most instructions of a thread
 _COUNTING = """
-static _Thread_local u64 counts[6], warp_most[2];
+static _Thread_local u64 counts[7], warp_most[2];
 void take_counts(u64* into) {
   memcpy(into, counts, sizeof counts);
   memset(counts, 0, sizeof counts);
@@ -75,6 +76,7 @@ static void count_thread(const u64* before, u32 thread, int last) {
   u64 own[2] = {counts[0] - before[0], counts[1] - before[1]};
   for (int k = 0; k < 2; ++k) if (own[k] > warp_most[k]) warp_most[k] = own[k];
   counts[5]++;
+  if (own[0] > counts[6]) counts[6] = own[0];
   if (thread % 32 == 31 || last)
     for (int k = 0; k < 2; ++k) { counts[3 + k] += 32 * warp_most[k]; warp_most[k] = 0; }
 }

@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor
 
-from warp_collision.devices import CPU
+from warp_collision.devices import CPU, n_multiprocessors
 from warp_collision.kernels import joint_path_hit as kernels
 from warp_collision.kernels.lanes.configurations import (
     CONFIGURATIONS,
@@ -27,6 +27,7 @@ from warp_collision.kernels.path_clearance import joint_path_clearance
 from warp_collision.kernels.shape_clearance import shape_clearance
 from warp_collision.kernels.shape_hit import segment_shape_hit, shape_hit
 from warp_collision.launching.launch import RepeatedLaunch, launch
+from warp_collision.launching.recorded_launch import threads_for_each
 from warp_collision.queries.dispatch import is_plain
 from warp_collision.queries.operator import (
     OPERANDS_OF_SCENE,
@@ -59,7 +60,9 @@ def run_configurations(operands: PathOperands) -> Tensor:
     joints, scene, env_index, base, robot, pairs, _ = operands
     rows = joints.shape[:2]
     kernel, dim, scratch = _of_configurations(operands)
-    hit = joints.new_empty(rows, dtype=torch.bool)
+    # Threads that share a check write hits alone.
+    new = joints.new_zeros if dim[2:] > (1,) else joints.new_empty
+    hit = new(rows, dtype=torch.bool)
     tables = scene.completed(kernel, rows[0] * rows[1] * robot.n_bodies)
     launch(
         kernel,
@@ -77,20 +80,27 @@ def run_configurations_of_shapes(operands: PathOperands) -> Tensor:
     Spheres are asked first, and shapes where these refuse.
     """
     joints, scene, env_index, base, robot, pairs, _ = operands
-    hit = run_configurations(operands)
-    rows = joints.shape[0], joints.shape[1]
+    by_spheres = run_configurations(operands)
+    dim = _with_lanes(joints.shape[0], joints.shape[1], joints.device)
+    hit = torch.zeros_like(by_spheres)
     launch(
         shape_hit,
-        rows,
+        dim,
         *(joints, env_index, scene.completed(shape_hit), robot, base, *pairs),
-        *(*operands.scratch(rows, FRAME_POSE), hit),
+        *(by_spheres, *operands.scratch(dim, FRAME_POSE), hit),
         device=joints.device,
-        items=16 * rows[0] * rows[1],
+        items=16 * dim[0] * dim[1],
     )
     return hit
 
 
-def _of_configurations(operands: PathOperands) -> tuple[Any, tuple[int, int], tuple[Tensor, ...]]:
+def _with_lanes(batch: int, count: int, device: torch.device) -> tuple[int, int, int]:
+    """Rows of checks of a robot, and the threads that share each one."""
+    threads = 1 if device == CPU else threads_for_each(batch * count, n_multiprocessors(device))
+    return batch, count, threads
+
+
+def _of_configurations(operands: PathOperands) -> tuple[Any, tuple[int, ...], tuple[Tensor, ...]]:
     """The kernel of configurations, its threads and their scratch memory.
 
     On the CPU eight are checked in the lanes of vector instructions.
@@ -98,11 +108,8 @@ def _of_configurations(operands: PathOperands) -> tuple[Any, tuple[int, int], tu
     joints, robot = operands.joints, operands.robot
     batch, horizon, _ = joints.shape
     if joints.device != CPU:
-        return (
-            kernels.configuration_hit,
-            (batch, horizon),
-            operands.scratch((batch, horizon), FRAME_POSE),
-        )
+        dim = _with_lanes(batch, horizon, joints.device)
+        return kernels.configuration_hit, dim, operands.scratch(dim, FRAME_POSE)
     threads = -(-batch * horizon // CONFIGURATIONS)
     size = scratch_bytes(len(robot.frames), robot.n_bodies, len(robot.spheres))
     scratch = joints.new_empty((threads, size), dtype=torch.uint8)
@@ -111,11 +118,12 @@ def _of_configurations(operands: PathOperands) -> tuple[Any, tuple[int, int], tu
 
 def _of_segments(
     operands: PathOperands, segments: tuple[int, int], base_moves: bool = False
-) -> tuple[Any, tuple[int, int], tuple[Tensor, ...]]:
+) -> tuple[Any, tuple[int, ...], tuple[Tensor, ...]]:
     """The kernel of segments, its threads and their scratch memory; see `_of_configurations`."""
     joints, robot, (batch, count) = operands.joints, operands.robot, segments
     if joints.device != CPU or base_moves or operands.degree != 1:
-        return kernels.joint_path_hit, (batch, count), operands.scratch((batch, count), STATE)
+        dim = _with_lanes(batch, count, joints.device)
+        return kernels.joint_path_hit, dim, operands.scratch(dim, STATE)
     threads = -(-batch * count // SEGMENTS)
     return segments_hit, (1, threads), (scratch_in_lanes(robot, joints.shape[2], threads),)
 
@@ -164,16 +172,18 @@ def run_paths_of_shapes_at_rest(
     """
     joints, scene, env_index, base, robot, pairs, _ = operands
     segments = operands.segments
-    hit = run_paths_at_rest(operands, tolerance, base_moves=base_moves)
+    by_spheres = run_paths_at_rest(operands, tolerance, base_moves=base_moves)
     others: Tensor | None = None
     if n_segments is not None:
-        others = torch.arange(segments[1], device=hit.device) >= n_segments[:, None]
-        hit &= ~others
+        others = torch.arange(segments[1], device=joints.device) >= n_segments[:, None]
+        by_spheres &= ~others
+    dim = _with_lanes(*segments, joints.device)
+    hit = torch.zeros_like(by_spheres)
     launch(
         segment_shape_hit,
-        segments,
+        dim,
         *(joints, env_index, scene.completed(), robot, base, *pairs),
-        *(tolerance, *operands.scratch(segments, STATE), hit),
+        *(tolerance, by_spheres, *operands.scratch(dim, STATE), hit),
         device=joints.device,
         items=256 * segments[0] * segments[1],
     )
@@ -199,10 +209,9 @@ def run_paths_at_rest(
     joints, scene, env_index, base, robot, pairs, _ = operands
     segments = operands.segments
     kernel, dim, scratch = _of_segments(operands, segments, base_moves)
-    if n_segments is None:
-        hit = joints.new_empty(segments, dtype=torch.bool)
-    else:  # threads read what others have not written yet
-        hit = joints.new_zeros(segments, dtype=torch.bool)
+    # Threads read what others have not written yet, and where they share a check write hits alone.
+    is_read = n_segments is not None or dim[2:] > (1,)
+    hit = (joints.new_zeros if is_read else joints.new_empty)(segments, dtype=torch.bool)
     launch(
         kernel,
         dim,
@@ -227,7 +236,7 @@ class RepeatedCheck:
         self,
         kernel: Any,
         operands: PathOperands,
-        dim: tuple[int, int],
+        dim: tuple[int, ...],
         parameters: tuple[Tensor | None, ...],
         accelerated_for: tuple[Any, ...],
         rows: tuple[int, int] | torch.Size,
