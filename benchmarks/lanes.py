@@ -1,7 +1,8 @@
 """Checks of a Panda in the lanes of vector instructions, beside the kernels without lanes.
 
 Configurations anywhere within the limits, and along motions that are free; proofs of motions, of
-all of them and of those that are free. Answers are compared first: they are the same.
+all of them and of those that are free; costs of resting spheres with their gradients. Answers are
+compared first: they are the same, costs to the bit.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import torch
 from torch import Tensor
 
 import warp_collision as wc
-from benchmarks import harness, vamp
+from benchmarks import baseline, harness, vamp
 from benchmarks.harness import CPU, Call, Workload, require
 from warp_collision.examples import load_panda
 from warp_collision.kernels import joint_path_hit
+from warp_collision.queries.sphere_queries import SPHERE_COST
 from warp_collision.robot.checks import path_operators
 from warp_collision.robot.checks.path_operands import PathOperands
 from warp_collision.robot.model.sphere_layout import FRAME_POSE, STATE
@@ -65,6 +67,19 @@ def both(answer: Callable[[Tensor], Tensor], rows: Tensor) -> dict[str, Call]:
     }
 
 
+def costs(case: Case, joints: Tensor) -> dict[str, Call]:
+    """Costs of all spheres and their gradients, with and without lanes, to the bit."""
+    spheres = case.robot(joints[None]).contiguous()
+    ours = baseline.differentiated(partial(wc.sphere_cost, world=case.world), spheres)
+
+    def scalar() -> Any:
+        with patch.object(SPHERE_COST, "in_lanes", None):
+            return ours.run()
+
+    require(all(map(torch.equal, ours.run(), scalar())), "other bits")
+    return {"library": ours, "without lanes": ours._replace(run=scalar)}
+
+
 def along_free_motions(case: Case, joints: Tensor) -> Tensor:
     """Configurations of motions that are free, in their order."""
     motions = vamp.random_motions(case, joints, 64, 2.0)
@@ -82,6 +97,7 @@ def workloads(options: Any) -> Iterator[Workload]:
         free = along_free_motions(case, joints).contiguous()
         yield Workload(f"{name}, many", "configuration", partial(both, case.hits, joints))
         yield Workload(f"{name}, of free motions", "configuration", partial(both, case.hits, free))
+        yield Workload(f"{name}, sphere_cost", "sphere", partial(costs, case, joints))
         for length in vamp.LENGTHS:
             asked = vamp.random_motions(case, joints, n_motions, length)
             proven = asked[case.proofs(asked)]

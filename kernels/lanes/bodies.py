@@ -52,8 +52,8 @@ class BodyInLanes:
     const F reach = ball[3], square_of_reach = reach * reach;
     wp::float32 lower[3], upper[3];
     for (int k = 0; k < 3; ++k) {
-        lower[k] = __builtin_reduce_min(asked ? ball[k] - reach : far);
-        upper[k] = __builtin_reduce_max(asked ? ball[k] + reach : -far);
+        lower[k] = lowest(asked ? ball[k] - reach : far);
+        upper[k] = -lowest(asked ? -(ball[k] + reach) : far);
     }
     const F* corners = (const F*)blocks;
     for (int first = 0; first < count; first += 8, corners += 6) {
@@ -267,8 +267,8 @@ def lanes_free_of(obstacle: Obstacle, query: BodyInLanes, free: wp.uint32) -> wp
     wp::vec3 middle;
     F square = {};
     for (int k = 0; k < 3; ++k) {
-        const wp::float32 lower = __builtin_reduce_min(asked ? ball[k] : far);
-        const wp::float32 upper = __builtin_reduce_max(asked ? ball[k] : -far);
+        const wp::float32 lower = lowest(asked ? ball[k] : far);
+        const wp::float32 upper = -lowest(asked ? -ball[k] : far);
         middle[k] = 0.5f * (lower + upper);
         square += (ball[k] - middle[k]) * (ball[k] - middle[k]);
     }

@@ -20,8 +20,8 @@ PREAMBLE = """
     typedef wp::float32 F __attribute__((vector_size(32), aligned(4)));
     typedef wp::int32 I __attribute__((vector_size(32), aligned(4)));
     const auto bits_of = [](I mask) __attribute__((always_inline)) -> wp::uint32 {
-        const I bit = {1, 2, 4, 8, 16, 32, 64, 128};
-        return (wp::uint32)__builtin_reduce_or(mask & bit);
+        typedef bool B __attribute__((ext_vector_type(8)));
+        return __builtin_bit_cast(unsigned char, __builtin_convertvector(mask, B));
     };
     const auto any = [](I mask) __attribute__((always_inline)) -> bool {
         return __builtin_reduce_or(mask) != 0;
@@ -32,6 +32,15 @@ PREAMBLE = """
     };
     const auto larger = [](F a, F b) __attribute__((always_inline)) -> F {
         return a > b ? a : b;
+    };
+    const auto lowest = [](F a) __attribute__((always_inline)) -> wp::float32 {
+        F b = __builtin_shufflevector(a, a, 4, 5, 6, 7, 0, 1, 2, 3);
+        a = a < b ? a : b;
+        b = __builtin_shufflevector(a, a, 2, 3, 0, 1, 6, 7, 4, 5);
+        a = a < b ? a : b;
+        b = __builtin_shufflevector(a, a, 1, 0, 3, 2, 5, 4, 7, 6);
+        a = a < b ? a : b;
+        return a[0];
     };
     const auto size_of = [](F a) __attribute__((always_inline)) -> F {
         return __builtin_elementwise_abs(a);
@@ -47,7 +56,7 @@ PREAMBLE = """
                 + frame[3 * i + 2] * point[2] + frame[9 + i];
     };
     (void)bits_of; (void)any; (void)mask_of; (void)larger;
-    (void)size_of; (void)root_of; (void)place;
+    (void)lowest; (void)size_of; (void)root_of; (void)place;
 """
 
 # Places the spheres of a body, if that was not done for this block.

@@ -46,10 +46,12 @@ def test_supports_of_shapes() -> None:
     assert not left_out, f"{path} takes for capsules: {left_out}"
 
 
-def test_shapes_in_lanes() -> None:
-    told_apart = {*re.findall(r"kind == ([A-Z_]+)\)", text_of("kernels/lanes/bodies.py"))}
+@pytest.mark.parametrize("name", ["bodies", "resting_costs"])
+def test_shapes_in_lanes(name: str) -> None:
+    path = f"kernels/lanes/{name}.py"
+    told_apart = {*re.findall(r"kind == ([A-Z_]+)\)", text_of(path))}
     left_out = {*KINDS} - told_apart - ROUND
-    assert not left_out, f"kernels/lanes/bodies.py takes for capsules: {left_out}"
+    assert not left_out, f"{path} takes for capsules: {left_out}"
 
 
 def test_each_kind_has_a_class() -> None:

@@ -53,7 +53,7 @@ class MeshObstacle:
         placed: the exact shape that it stands for, None for a mesh.
         mesh: the Warp mesh, which its own kernels read of meshes alone; or None.
         is_padded: whether a slot holds, or held, it with a padding.
-        has_jumps: see `Geometry.has_jumps`.
+        has_jumps: see `Geometry.has_jumps`; of a mesh.
     """
 
     def __init__(self, geometry: Geometry, device: torch.device, grid_cells: int = GRID_CELLS):
@@ -71,7 +71,7 @@ class MeshObstacle:
         self._uploaded: Uploaded | None = None
         self._spare: Uploaded | None = None  # of a cloud with a capacity: what was read before
         self._is_captured = False  # whether graphs write the sensed shape
-        self.is_padded, self.has_jumps = False, geometry.has_jumps
+        self.is_padded = self.has_jumps = False
         self.mesh: wp.Mesh | None = None
         self._grid = None
         record = MeshRecord()
@@ -89,7 +89,8 @@ class MeshObstacle:
             # A closed mesh has its inside in its box. An open one has winding numbers above 1/2 at
             # most as far as its whole area, seen face on, fills half of all directions.
             reach = float(np.sqrt(geometry.area / (2.0 * np.pi)))
-            record.inside_reach = reach if geometry.has_jumps else 0.0
+            self.has_jumps = geometry.has_jumps
+            record.inside_reach = reach if self.has_jumps else 0.0
             self._grid = create_grid(geometry, record, grid_cells, device)
         self.record = upload_struct(record, device)
 

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from warp_collision.devices import CPU
+from warp_collision.kernels.lanes.vectors import LANES
 from warp_collision.launching.launch import launch
 from warp_collision.queries.operator import SCENE, Outputs, define_operator, over_envs
 from warp_collision.queries.second_derivatives import refuse_tangents
@@ -84,6 +86,7 @@ class Query:
         moving_kernel: for obstacles with a pose for each waypoint, with these poses behind the
             scene. None: each waypoint is an env at rest.
         is_flat: whether the kernel at rest is launched over all spheres at once.
+        in_lanes: that kernel with a thread for eight spheres, for the CPU; or None.
         has_flags: whether the kernel at rest has a last output that may be empty.
         reports_gradients: whether callers get all outputs, not the first one alone.
         uses_field: whether the kernel reads the field of the scene.
@@ -97,6 +100,7 @@ class Query:
     derivative: Derivative | None = None
     moving_kernel: Any = None
     is_flat: bool = False
+    in_lanes: Any = None
     has_flags: bool = False
     reports_gradients: bool = False
     uses_field: bool = True
@@ -152,12 +156,15 @@ class Query:
         if scene.is_moving:
             return self._run_moving(spheres, scene, env_index, parameters, outputs)
         n = rows.numel()
+        kernel, dim = self.kernel, (1, n) if self.is_flat else outputs[0].shape
+        if self.in_lanes is not None and spheres.device == CPU:
+            kernel, dim = self.in_lanes, (1, -(-n // int(LANES)))
         launch(
-            self.kernel,
-            (1, n) if self.is_flat else outputs[0].shape,
+            kernel,
+            dim,
             spheres,
             env_index,
-            scene.completed(self.kernel, n if self.uses_field else 0),
+            scene.completed(kernel, n if self.uses_field else 0),
             *parameters,
             *outputs,
             *((flags,) if self.has_flags else ()),

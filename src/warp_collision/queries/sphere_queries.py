@@ -21,6 +21,7 @@ from warp_collision.kernels import (
     sphere_cost,
     swept_cost,
 )
+from warp_collision.kernels.lanes.resting_costs import sphere_costs
 from warp_collision.launching.launch import launch
 from warp_collision.poses import quaternion_rotate
 from warp_collision.queries import operator
@@ -311,6 +312,7 @@ SPHERE_COST = Query(
     operator.COST,
     Derivative(pointwise_vjp, pointwise_jvp, _of_cost(sphere_cost_pose_vjp)),
     is_flat=True,
+    in_lanes=sphere_costs,
     has_flags=True,
 )
 

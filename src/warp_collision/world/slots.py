@@ -61,7 +61,7 @@ class Slot:
     rank: int = 0
 
 
-_RANK = attrgetter("rank")
+_RANK, _NAME = attrgetter("rank"), attrgetter("name")
 
 
 class Change(NamedTuple):
@@ -109,7 +109,7 @@ class Slots:
         slots = self.envs[env].copy()
         last = first + len(new)
         dropped = slots[first:last]
-        ranks = [slot.rank for slot in dropped]
+        ranks = list(map(_RANK, dropped))
         top = slots[-1].rank + 1 if slots else 0  # of those that are added at the end
         ranks += range(top, top + len(new) - len(dropped))
         for slot, rank in zip(new, ranks, strict=True):
@@ -141,7 +141,7 @@ class Slots:
         edit.then(self.envs.__setitem__, env, slots)
         for slot in dropped:
             edit.then(by_name.pop, slot.name, None)
-        edit.then(by_name.update, {slot.name: slot for slot in new})
+        edit.then(by_name.update, dict(zip(map(_NAME, new), new, strict=True)))
 
     def of(self, env: int) -> list[Slot]:
         """The slots of an env."""

@@ -1,0 +1,170 @@
+"""Costs of spheres in lanes have the bits of the scalar kernel, on all that it may be asked."""
+
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+import trimesh
+
+from exact_scenes import build, library_shape, random_scene
+from exact_shapes import half_space
+from lane_scenes import WITHOUT_FORMULA, fill, random_pose
+from warp_collision import Cuboid, Cylinder, MeshWorld, Sphere
+from warp_collision.devices import CPU
+from warp_collision.queries.sphere_queries import SPHERE_COST
+from warp_collision.world.scene import Scene
+
+Tensor = torch.Tensor
+
+
+def outputs(
+    spheres: Tensor, scene: Scene, env_index: Tensor | None, eta: float, with_gradients: bool = True
+) -> tuple[Tensor, ...]:
+    """Costs, gradients and flags."""
+    parameters = torch.tensor([0.7]), torch.tensor([eta])
+    flags = torch.full(spheres.shape[:-1], 7, dtype=torch.uint8)
+    cost, gradient = SPHERE_COST.run(
+        spheres, scene, env_index, parameters, with_gradients, flags=flags
+    )
+    return (cost, flags) if gradient is None else (cost, gradient, flags)
+
+
+def assert_same(
+    spheres: Tensor, scene: Scene, env_index: Tensor | None = None, eta: float = 0.02
+) -> tuple[Tensor, ...]:
+    """Compares bits, NaN and signs of zeros too."""
+    for with_gradients in (True, False):
+        found = outputs(spheres, scene, env_index, eta, with_gradients)
+        with patch.object(SPHERE_COST, "in_lanes", None):
+            expected = outputs(spheres, scene, env_index, eta, with_gradients)
+        for one, other in zip(found, expected, strict=True):
+            assert one.numpy().tobytes() == other.numpy().tobytes()
+    return outputs(spheres, scene, env_index, eta)
+
+
+def random_spheres(rng: np.random.Generator, shape: tuple[int, ...], reach: float = 1.0) -> Tensor:
+    """One in nine is disabled."""
+    spheres = np.concatenate(
+        (rng.uniform(-reach, reach, (*shape, 3)), rng.uniform(0.005, 0.1, (*shape, 1))), axis=-1
+    )
+    spheres[..., 3] = np.where(rng.random(shape) < 1 / 9, -1.0, spheres[..., 3])
+    return torch.from_numpy(spheres).float()
+
+
+def scene_of(world: MeshWorld) -> Scene:
+    return world._storage.scene
+
+
+@pytest.mark.parametrize("eta", [0.0, 0.02, 0.5])
+@pytest.mark.parametrize("count", [1, 4, 32, 40])
+def test_exact_shapes(count: int, eta: float) -> None:
+    rng = np.random.default_rng(1000 * count + int(100 * eta))
+    bodies = random_scene(rng, count, padding=0.03)
+    world = build([bodies], CPU, room=41)
+    normal = rng.normal(size=3)
+    floor = half_space(*(normal / np.linalg.norm(normal)), -0.8)
+    if count != 32:
+        world.add("floor", library_shape(floor))
+    if count > 1:
+        world.enable("shape_1", False)
+    # Recognised as a cuboid that is turned in the frame of its mesh.
+    if count == 4:
+        turned = trimesh.creation.box(
+            (0.3, 0.2, 0.4), trimesh.transformations.random_rotation_matrix()
+        )
+        world.add("turned", turned, random_pose(rng, 0.5))
+    cost, gradient, flags = assert_same(random_spheres(rng, (3, 20, 50)), scene_of(world), eta=eta)
+    assert 0.02 < (cost > 0.0).float().mean() < 0.98
+    assert gradient.isfinite().all()
+    assert torch.equal(flags != 0, cost != 0.0)
+
+
+@pytest.mark.parametrize("count", range(1, 18))
+def test_few_spheres(count: int) -> None:
+    rng = np.random.default_rng(count)
+    world = build([random_scene(rng, 8)], CPU, room=8)
+    spheres = random_spheres(rng, (1, 1, count), 0.4)
+    spheres[0, 0, 0, 3] = 0.1
+    cost, *_ = assert_same(spheres, scene_of(world), eta=1.0)
+    assert (cost > 0.0).any()
+
+
+def test_where_closest_points_are_not_unique() -> None:
+    """Centers, axes, faces, edges and corners of shapes, of which each stands at the origin."""
+    axis = np.array([-0.25, -0.125, -0.0, 0.0, 0.125, 0.25])
+    centers = np.stack(np.meshgrid(axis, axis, axis, indexing="ij"), axis=-1).reshape(-1, 3)
+    spheres = torch.from_numpy(np.insert(centers, 3, 0.0625, axis=1)).float()[None, None]
+    for shape in (Cuboid((0.5, 0.25, 0.25)), Sphere(0.125), Cylinder(0.125, 0.5)):
+        world = MeshWorld(device=CPU)
+        world.add("shape", shape)
+        cost, *_ = assert_same(spheres.contiguous(), scene_of(world), eta=0.125)
+        assert 0.1 < (cost > 0.0).float().mean()
+
+
+@pytest.mark.parametrize("kind", WITHOUT_FORMULA)
+def test_beside_what_has_no_formula(kind: str) -> None:
+    rng = np.random.default_rng(20)
+    world = build([random_scene(rng, 5)], CPU, room=8)
+    world.add("other", WITHOUT_FORMULA[kind](rng), random_pose(rng, 0.2))
+    cost, *_ = assert_same(random_spheres(rng, (2, 4, 50), 0.6), scene_of(world))
+    assert 0.02 < (cost > 0.0).float().mean() < 0.98
+
+
+def test_what_is_not_valid() -> None:
+    rng = np.random.default_rng(21)
+    world = build([random_scene(rng, 6)], CPU, room=8)
+    spheres = random_spheres(rng, (1, 1, 600))
+    values = torch.tensor([np.nan, np.inf, -np.inf, 3e38, 1e9, -1e9, 1e5, -0.0, 1e-42])
+    for row in range(0, 600, 3):  # so that others in the same lanes are valid
+        spheres[0, 0, row, rng.integers(4)] = values[rng.integers(len(values))]
+    cost, *_ = assert_same(spheres, scene_of(world))
+    assert cost.isnan().any()
+    assert (cost > 0.0).any()
+    assert (cost == 0.0).any()
+    for eta in (np.nan, np.inf, -1.0):
+        assert assert_same(spheres, scene_of(world), eta=eta)[0].isnan().any()
+    world.mesh_from_world[0, 2, 4] = np.nan
+    world.padding[0, 1] = np.nan
+    assert_same(random_spheres(rng, (1, 1, 300)), scene_of(world))
+
+
+@pytest.mark.parametrize("far", [100.0, 990.0, 1010.0, 1e4, 1e6, 1e9])
+def test_far_from_the_origin(far: float) -> None:
+    rng = np.random.default_rng(int(far))
+    world = MeshWorld(device=CPU)
+    middle = far * np.array([0.6, -0.5, 0.62])
+    fill(world, rng, 8, middle)
+    spheres = random_spheres(rng, (1, 4, 200))
+    spheres[..., :3] += torch.from_numpy(middle).float()
+    assert_same(spheres, scene_of(world))
+
+
+@pytest.mark.parametrize("n_spheres", [1, 5, 8, 13])
+def test_envs_within_lanes(n_spheres: int) -> None:
+    """One of the rows asks for an env that there is not."""
+    rng = np.random.default_rng(n_spheres)
+    world = build([random_scene(rng, count) for count in (3, 0, 7)], CPU, room=8)
+    env_index = torch.tensor([0, 2, 2, 1, 5, 0, -1, 2] * 4, dtype=torch.int32)
+    spheres = random_spheres(rng, (len(env_index), 3, n_spheres))
+    cost, *_ = assert_same(spheres, scene_of(world), env_index)
+    assert cost[4].isnan().any()
+    assert (cost[env_index == 2] > 0.0).any()
+
+
+def test_spheres_that_obstacles_ignore() -> None:
+    rng = np.random.default_rng(22)
+    world = build([random_scene(rng, 6)], CPU, room=6)
+    ignored = torch.from_numpy(rng.random((1, 6, 13)) < 0.4).to(torch.uint8)
+    scene = scene_of(world)
+    some = Scene(scene.tables.ignoring(ignored), scene.source)
+    spheres = random_spheres(rng, (4, 5, 13))
+    cost, *_ = assert_same(spheres, some)
+    assert not torch.equal(cost, outputs(spheres, scene, None, 0.02)[0])
+
+
+def test_without_a_tree() -> None:
+    """As of tables that have none; then nothing is known of boxes."""
+    rng = np.random.default_rng(23)
+    world = build([random_scene(rng, 6)], CPU, room=6)
+    assert_same(random_spheres(rng, (1, 3, 30)), Scene(scene_of(world).tables))
