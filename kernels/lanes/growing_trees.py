@@ -37,6 +37,7 @@ class Rounds:
     more: int  # in each further round, ...
     most: int  # ... up to so many
     parts: int  # of a line, at most
+    n_bytes: int  # of their steps, see `scratch_of_steps`
 
 
 @wp.struct
@@ -58,7 +59,6 @@ class Steps:
     flags: wp.uint64  # to the hits of motions
 
 
-@wp.func
 def scratch_of_steps(most: int, parts: int, n_joints: int) -> int:
     """Bytes of `Steps`: 8 for each flag, so that what follows is aligned."""
     return most * (4 * (2 + parts + 1) * n_joints + 8 * (1 + parts) + 4 * 5)
@@ -196,8 +196,7 @@ def grow_trees(
     env = env_of_row(env_index, problem)
     own = row_from(scratch, problem)
     steps = steps_of(own, rounds, trees.n_joints)
-    behind_steps = behind(own, scratch_of_steps(rounds.most, rounds.parts, trees.n_joints))
-    check = motions_of(robot, behind_steps, trees.n_joints)
+    check = motions_of(robot, behind(own, rounds.n_bytes), trees.n_joints)
     check.robot = robot_in_env(robot, env)
     check.env = env
     check.owner = problem

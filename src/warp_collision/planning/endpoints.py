@@ -10,12 +10,11 @@ from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.messages import escaped
-from warp_collision.planning.problems import Problems
+from warp_collision.planning.problems import ROUNDING, Problems
 from warp_collision.robot import CollisionReport, RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.model.link_pairs import CONSTANT
 from warp_collision.world import MeshWorld
 
-_ROUNDING = 1.0e-5  # of limits [rad or m]
 # The least margin that is tried [m]: below it the rounding of float32 decides what can be proven.
 LEAST_MARGIN = 1.0e-5
 _ENDS: tuple[Literal["start", "goal"], ...] = ("start", "goal")
@@ -46,41 +45,54 @@ class NearEnd(NamedTuple):
         return f"{escaped(self.link, 40)} is {distance} from {escaped(other, 45)}"
 
 
-def endpoint_operand(
-    name: str, value: Tensor, robot: RobotSpheres, world: MeshWorld, must_be_finite: bool
+def endpoint_operands(
+    start: Tensor, goal: Tensor, robot: RobotSpheres, world: MeshWorld, must_be_finite: bool
 ) -> Tensor:
-    """Joint values (batch, n_joints) float32, a copy without a gradient."""
-    robot.check_joints(value, name)
-    if value.ndim != 2:
+    """Joint values (2, batch, n_joints) float32 of starts and goals, copies without a gradient."""
+    for name, value in zip(_ENDS, (start, goal), strict=True):
+        robot.check_joints(value, name)
+        if value.ndim != 2:
+            raise ValueError(
+                f"{name} must have shape (batch, n_joints), got {validate.shape_of(value)}"
+            )
+        validate.require_device(name, value, world.device)
+    if start.shape != goal.shape:
         raise ValueError(
-            f"{name} must have shape (batch, n_joints), got {validate.shape_of(value)}"
+            f"goal must have the shape of start {tuple(start.shape)}, got {tuple(goal.shape)}"
         )
-    value = value.detach().float().contiguous().clone()
-    if value.device != world.device:
-        raise ValueError(f"{name} must be on device {world.device}, got {value.device}")
-    if must_be_finite and not bool(value.isfinite().all()):
-        row, joint = torch.nonzero(~value.isfinite())[0].tolist()
+    ends = torch.stack((start.detach().float(), goal.detach().float()))
+    if must_be_finite and not bool(ends.isfinite().all()):
+        end, row, joint = torch.nonzero(~ends.isfinite())[0].tolist()
         raise ValueError(
-            f"{name} must be finite, got {value[row, joint].item()} in batch row {row} for "
-            f"{robot.joint_names[joint]}"
+            f"{_ENDS[end]} must be finite, got {ends[end, row, joint].item()} in batch row {row} "
+            f"for {robot.joint_names[joint]}"
         )
-    return value
+    return ends
 
 
-def with_margins(problems: Problems) -> tuple[Problems, Tensor]:
-    """The problems, each with a margin that its ends keep, and which ends (2, batch) are valid.
+def with_margins(problems: Problems) -> tuple[Problems, Tensor, Tensor]:
+    """The problems, each with a margin that its ends keep.
 
     The margin of ends that are proven free but nearer is halved until they keep twice of it:
     motions from there may approach a little.
+
+    Returns:
+        These problems; which ends (2, batch) are valid; which straight lines (batch,) are free.
     """
-    ends = torch.stack((problems.start, problems.goal))
-    low, high = problems.limits.unbind(-1)
-    within = ((ends >= low - _ROUNDING) & (ends <= high + _ROUNDING)).all(2)  # false for NaN
-    every = torch.arange(ends.shape[1], device=ends.device)
-    valid = within & _at_rest(problems, ends, every)
+    start, goal = problems.start, problems.goal
+    ends, n = torch.stack((start, goal)), len(start)
+    low, high = problems.widened_limits
+    within = ((ends >= low) & (ends <= high)).all(2)  # false for NaN
+    every = torch.arange(n, device=ends.device)
+    motions = torch.stack((start, start, goal, goal, start, goal), dim=1)
+    motions = motions.view(3 * n, 2, start.shape[1])
+    free = ~problems.hits(motions, every.repeat_interleave(3)).view(n, 3)
+    valid, straight = within & free[:, :2].T, free[:, 2]
+    if bool(valid.all()):
+        return problems, valid, straight
     rows = torch.nonzero(within.all(0) & ~valid.all(0))[:, 0]
     if len(rows) == 0:
-        return problems, valid
+        return problems, valid, straight
     tried = [problems.margin]
     while tried[-1] > LEAST_MARGIN:
         tried.append(max(0.5 * tried[-1], LEAST_MARGIN))
@@ -92,25 +104,20 @@ def with_margins(problems: Problems) -> tuple[Problems, Tensor]:
     kept = torch.where(keeps.any(0), (0.5 * found).clamp(min=LEAST_MARGIN), problems.margin)
     margins = problems.margins.expand(len(every)).clone()
     margins[rows] = kept
-    return replace(problems, margins=margins, has_smaller_margins=True), valid
+    problems = replace(problems, margins=margins, has_smaller_margins=True)
+    lines = torch.stack((start[rows], goal[rows]), dim=1)
+    straight = straight.index_copy(0, rows, problems.is_free(lines, rows))
+    return problems, valid, straight
 
 
-def _at_rest(
-    problems: Problems, ends: Tensor, rows: Tensor, margins: Tensor | None = None
-) -> Tensor:
-    """Which ends (2, batch, n_joints) of problems (n,) are proven free, (2, n) bool.
-
-    With margins (m,) instead of those of the problems: at each of them, (m, 2, n) bool.
-    """
-    n, shape = 2 * len(rows), (2, len(rows))
+def _at_rest(problems: Problems, ends: Tensor, rows: Tensor, margins: Tensor) -> Tensor:
+    """Which ends (2, batch, n_joints) of problems (n,) keep margins (m,), (m, 2, n) bool."""
+    n, m = 2 * len(rows), len(margins)
     resting = ends[:, rows].flatten(0, 1)[:, None].repeat(1, 2, 1)
     problem = rows.repeat(2)
-    if margins is None:
-        return problems.is_free(resting, problem).view(shape)
-    m = len(margins)
     resting, problem = resting.repeat(m, 1, 1), problem.repeat(m)
     hit = problems.hits(resting, problem, margins=margins.repeat_interleave(n))
-    return ~hit.view(m, *shape)
+    return ~hit.view(m, 2, len(rows))
 
 
 def require_valid(problems: Problems, valid: Tensor) -> None:
@@ -187,7 +194,7 @@ def _reason(problems: Problems, ends: Tensor, row: int) -> str:
     for name, value, (low, high) in zip(
         robot.joint_names, ends[row].tolist(), problems.limits.tolist(), strict=True
     ):
-        if not low - _ROUNDING <= value <= high + _ROUNDING:
+        if not low - ROUNDING <= value <= high + ROUNDING:
             return f"{escaped(name)} = {value:.4f} is beyond its limits [{low:.4f}, {high:.4f}]"
     report = _report(problems, ends[only, None], only)
     if len(report.link) == 0:

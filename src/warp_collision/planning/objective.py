@@ -21,6 +21,13 @@ from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
 from warp_collision.robot.model.base_pose import root_rows
 
 
+def require_callables(terms: Sequence[Term]) -> None:
+    """Requires that terms can be called."""
+    for term in terms:
+        if not callable(term):
+            raise TypeError(f"terms must be callables, got {type(term).__name__}")
+
+
 class CollisionGradient:
     """Derivative of the sum of a `CollisionTerm` by joint paths, again and again.
 
@@ -87,15 +94,14 @@ class Objective:
         collision: CollisionTerm | None = None,
         limits: Tensor | None = None,
     ):
-        for term in terms:
-            if not callable(term):
-                raise TypeError(f"terms must be callables, got {type(term).__name__}")
-        always: list[Term] = [] if collision is None else [collision]
+        require_callables(terms)
+        always: list[tuple[Term, bool]] = [] if collision is None else [(collision, True)]
         if limits is not None:
-            always += [SmoothnessTerm(), JointLimitsTerm(limits, weight=LIMITS_WEIGHT)]
+            always += [(SmoothnessTerm(), False)]
+            always += [(JointLimitsTerm(limits, weight=LIMITS_WEIGHT), False)]
         self._collision = collision
         self._differentiated = [(term, _takes_problem(term)) for term in terms]
-        self._terms = [*((term, _takes_problem(term)) for term in always), *self._differentiated]
+        self._terms = [*always, *self._differentiated]
 
     def __call__(self, joints: Tensor, problem: Tensor, when: str | None = "") -> Tensor:
         """The cost (batch,) of paths, each of a problem (batch,).

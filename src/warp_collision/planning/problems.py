@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,8 +26,28 @@ from warp_collision.robot.model.sphere_layout import RobotTables
 from warp_collision.world import MeshWorld
 from warp_collision.world.scene import Scene
 
+ROUNDING = 1.0e-5  # of limits [rad or m]
+
 # Tables of the robot, and of the pairs of its spheres that are checked.
 _Checked = tuple[RobotTables, tuple[Tensor | None, Tensor | None]]
+
+
+T = TypeVar("T")
+
+
+class _Known(Generic[T]):
+    """A property that is kept in `Problems.known`."""
+
+    def __init__(self, make: Callable[[Any], T]):
+        self._make, self.__doc__ = make, make.__doc__
+
+    def __get__(self, problems: Any, owner: type | None = None) -> T:
+        if problems is None:
+            return self  # pyright: ignore[reportReturnType]
+        known, name = problems.known, self._make.__name__
+        if name not in known:
+            known[name] = self._make(problems)
+        return known[name]
 
 
 @dataclass(frozen=True)
@@ -47,13 +68,21 @@ class Problems:
     shapes: Literal["spheres", "exact"]  # what of a link touches an obstacle
     has_smaller_margins: bool = False  # whether some `margins` may be less than `margin`
     limits_of_time: MotionLimits | None = None  # of plans for the time, not the length
+    # What depends on the robot and the options alone, from one call of a planner to the next.
+    known: dict[str, Any] = field(default_factory=dict)
 
-    @cached_property
+    @_Known
     def limits(self) -> Tensor:
         """Limits (n_joints, 2) of the joints, on the device."""
         return self.robot.joint_limits.to(self.start.device).clone()
 
-    @cached_property
+    @_Known
+    def widened_limits(self) -> tuple[Tensor, Tensor]:
+        """Lowest and highest joint values (n_joints,) of starts and goals, up to rounding."""
+        low, high = self.limits.unbind(-1)
+        return low - ROUNDING, high + ROUNDING
+
+    @_Known
     def pace(self) -> Tensor:
         """What joints take for their motion (n_joints,) [s/rad, s/m]; (0,) where lengths count."""
         if self.limits_of_time is None:
@@ -80,15 +109,21 @@ class Problems:
         """The root frames (batch, 1, 18) of the problems."""
         return root_frames(self.base_pose, self.start[:, None], 1)
 
-    @cached_property
+    @_Known
     def _all_pairs(self) -> _Checked:
         return robot_tables(self.robot, self.self_collision, self.start.device)
 
-    @cached_property
-    def _changing_pairs(self) -> _Checked:
+    @_Known
+    def _usual_changing_pairs(self) -> _Checked:
         return robot_tables(self.robot, self.changing_pairs, self.start.device)
 
     @cached_property
+    def _changing_pairs(self) -> _Checked:
+        if not self.has_smaller_margins:
+            return self._usual_changing_pairs
+        return robot_tables(self.robot, self.changing_pairs, self.start.device)
+
+    @_Known
     def _preferred_clearance(self) -> Tensor:
         return self.start.new_full((1,), self.preferred_clearance)
 

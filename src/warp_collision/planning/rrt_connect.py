@@ -261,6 +261,7 @@ class _Rounds(NamedTuple):
     more: int
     most: int
     parts: int
+    n_bytes: int
 
     def values(self) -> tuple[float, ...]:
         """The fields of the struct."""
@@ -283,12 +284,10 @@ class TreesInLanes(RrtConnect):
 
     def _grow(self, rounds: int) -> None:
         sizes, trees, begin = self._sizes, self._trees._replace(seed=self._seed), self._n_grown
-        end = begin + rounds
-        counted = _Rounds(
-            begin, end, sizes.first, sizes.more, self._most_samples(), self._most_parts
-        )
-        steps = scratch_of_steps(counted.most, counted.parts, self._low.shape[1])
-        operands = self._low, self._high, trees, counted, *self._problems.in_lanes(self.rows, steps)
-        n = len(self.rows)
+        (n, n_joints), m, parts = self._low.shape, self._most_samples(), self._most_parts
+        n_bytes = scratch_of_steps(m, parts, n_joints)
+        counted = _Rounds(begin, begin + rounds, sizes.first, sizes.more, m, parts, n_bytes)
+        operands = self._low, self._high, trees, counted
+        operands = *operands, *self._problems.in_lanes(self.rows, n_bytes)
         work = _WORK_OF_A_PROBLEM * n if n > 1 else 0
         launch(grow_trees, (n,), *operands, trees.state, device=CPU, items=work)

@@ -183,7 +183,7 @@ class Search:
 
     Attributes:
         problems: all problems.
-        objective: of the descents from free paths.
+        objective: makes that of the descents from free paths, once.
         best: has the paths, and takes better ones.
         budget: when to end.
         numbers: of which random numbers are drawn.
@@ -193,7 +193,7 @@ class Search:
     """
 
     problems: Problems
-    objective: Objective
+    objective: Callable[[], Objective]
     best: BestPaths
     budget: Budget
     numbers: random.Random
@@ -206,30 +206,38 @@ class Search:
         """Whether a limit is reached."""
         return self.best.rounds >= self.budget.max_iterations or self.budget.is_late
 
-    def run(self, valid: Tensor) -> None:
-        """Searches until each problem with valid ends (batch,) has a path or a limit is reached."""
-        problems, best = self.problems, self.best
+    def run(self, valid: Tensor, straight: Tensor) -> None:
+        """Searches until each problem has a path or a limit is reached.
+
+        Args:
+            valid: (batch,) whether its ends are valid.
+            straight: (batch,) whether its straight line is proven free.
+        """
+        best = self.best
         rows = torch.nonzero(valid)[:, 0]
-        straight = torch.stack((problems.start[rows], problems.goal[rows]), dim=1)
-        found = rows[problems.is_free(straight, rows)]  # whose paths are to be improved
+        found = rows[straight[rows]]  # whose paths are to be improved
         best.offer(best.joints[found], found)
         best.report()
         if best.horizon == 2:
             return
-        rows = rows[~best.free[rows]]
+        if len(found):
+            rows = rows[~best.free[rows]]
         while len(rows) and not self.is_over:
             trees, before = self._trees(rows), best.rounds  # again after too many vertices
             while len(trees.rows) and not self.is_over:
                 solved = self._first_paths(trees, before, max(2 * best.rounds, _GROUP))
                 best.report()
+                if self.first_only:
+                    continue
                 found = torch.cat((found, *(each.problem for each in solved)))
-                if not self.first_only and len(found):
+                if len(found):
                     self._improve(found, solved)
                     found = found[:0]
             rows = rows[~best.free[rows]]
         if not self.first_only and len(found):
             self._improve(found, [])
-        best.iterations = torch.where(valid & ~best.free, best.rounds, best.iterations)
+        if len(rows):
+            best.iterations[rows] = best.rounds
 
     def _trees(self, rows: Tensor) -> RrtConnect:
         kind = TreesInLanes if self.problems.are_in_lanes else RrtConnect
@@ -329,7 +337,7 @@ class Search:
 
     def _descend(self, problem: Tensor, iterations: int) -> Tensor:
         """The cheapest proven free path on a descent from the best path of each problem (n,)."""
-        problems, objective, best = self.problems, self.objective, self.best.joints[problem]
+        problems, objective, best = self.problems, self.objective(), self.best.joints[problem]
         has_terms = self.best.by_objective  # of the caller, which may be not finite
         descent = PathDescent(best, problems.limits)
         derivative = objective.derivative(descent.paths, problem)
@@ -357,5 +365,6 @@ class Search:
             last = int(descent.steps.amin()) + 1
             stopped = descent.steps < last
             when = f"iteration {last} on free paths"
-            self.objective.require_finite(descent.paths[stopped], problem[stopped], when)
-            self.objective(paths, problem)
+            objective = self.objective()
+            objective.require_finite(descent.paths[stopped], problem[stopped], when)
+            objective(paths, problem)
