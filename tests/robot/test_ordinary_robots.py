@@ -15,10 +15,9 @@ from warp_collision.robot.model.urdf_model import LinkSphere
 
 pytestmark = pytest.mark.slow
 # In how many of the configurations the library and meshes say the same, at least.
-AGREE = {"iiwa": 0.99, "ur5": 0.98, "ur10": 0.99, "kinova": 0.99, "z1": 0.99, "so101": 0.99}
-AGREE |= {"a1": 0.99, "b1-z1": 0.98, "talos": 0.97, "baxter": 0.98}
-AGREE |= {"tiago": 0.96, "tiago-pro": 0.99, "centauro": 0.99, "pr2": 0.92}
-AGREE |= {"romeo": 0.7}  # its wrists move within hollows of its forearms, which pieces fill
+AGREE = dict.fromkeys(("iiwa", "ur5", "ur10", "kinova", "z1", "so101", "a1", "b1-z1"), 0.99)
+AGREE |= dict.fromkeys(("baxter", "romeo", "tiago-pro", "centauro"), 0.99)
+AGREE |= dict.fromkeys(("talos", "pr2", "tiago"), 0.97)
 FREE_AT_HOME = ("iiwa", "ur5", "ur10", "kinova", "so101", "a1", "baxter")
 FREE_AT_HOME += ("tiago", "tiago-pro", "centauro")
 
