@@ -164,6 +164,16 @@ def n_multiprocessors(device: torch.device) -> int:
     return GPUS[device.type].get_device_properties(device).multi_processor_count
 
 
+def sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A tensor of the host on a device, for work on torch's current stream.
+
+    The host waits neither for that stream nor for the copy, which other streams must not read yet.
+    """
+    if not is_gpu(device) or is_capturing(device):
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
 def synchronize(device: torch.device) -> None:
     """Waits for torch's current stream, so that other streams may read its results."""
     if device.type in GPUS and not is_capturing(device):

@@ -117,6 +117,10 @@ def test_no_call_waits_that_need_not() -> None:
     waits = {n: budget.waits for n, budget in budgets.read_kept()["budgets"].items()}
     # At the first query for the distance grids of all meshes, and for the tree.
     assert {waits.pop(name) for name in public_calls.FIRST_CALLS} == {2}
+    # To read what is on the device. An update waits twice before a buffer is written that other
+    # streams may have read, twice where it frees what these read, and at its end, for all of them.
+    sensing = {name: waits.pop(name) for name in public_calls.SENSING}
+    assert [*sensing.values()] == [0, 1, 1, 5]
     assert {name: n for name, n in waits.items() if n} == dict.fromkeys(READING, 1)
 
 

@@ -123,10 +123,11 @@ def seen_of(
     depth: np.ndarray = DEPTH,
     lens: Any = LENS,
     before: Sequence[Any] = (),
+    device: Any = "cpu",
     **options: Any,
 ) -> list[str]:
     """What is said of an image of the scene, in words, in a map that has those of poses before."""
-    box = OccupancyMap(((0.1, -0.8, -0.15), (1.5, 0.8, 0.8)), 0.05)
+    box = OccupancyMap(((0.1, -0.8, -0.15), (1.5, 0.8, 0.8)), 0.05, device=device)
     for earlier in before:
         box.integrate(render(ROOM, earlier)[0], LENS, earlier)
     with warnings.catch_warnings(record=True) as caught:
@@ -186,6 +187,18 @@ def test_images_that_see_through_what_earlier_ones_hit() -> None:
         others = poses[:number] + poses[number + 1 :]
         said = seen_of(pose, render(ROOM, poses[number])[0], before=others)
         assert any("see through what earlier images hit" in text for text in said), (number, said)
+
+
+def test_a_map_on_a_gpu_is_compared_with_its_first_images(gpu: torch.device) -> None:
+    """Later ones do not wait for it; what an image alone tells is told of all."""
+    moved, poses = np.eye(4), cameras(6)
+    moved[:3, 3] = 0.2, 0.1, -0.2
+    depth, right = render(ROOM, poses[0])[0], [*poses[1:]] * 4
+    for count, is_told in ((15, True), (16, False)):
+        said = seen_of(moved @ poses[0], depth, before=right[:count], device=gpu)
+        assert any("see through what earlier images hit" in text for text in said) == is_told
+    said = seen_of(look(EYE, 2.0 * EYE), before=right[:16], device=gpu)
+    assert any("must look at the map" in text for text in said)
 
 
 def test_points_below_the_floor() -> None:

@@ -22,7 +22,7 @@ from warp_collision.planning import optimize_paths
 KEPT = Path(__file__).with_suffix(".json")
 # What these may take at most, which no run renews.
 PLANS = "most for 64 planning problems"
-NAMES = (*public_calls.CALLS, *public_calls.FIRST_CALLS)
+NAMES = (*public_calls.CALLS, *public_calls.FIRST_CALLS, *public_calls.SENSING)
 _WARM = 3
 _PLAN = {"launch": "launches", "operator": "operators", "wait": "waits"}
 
@@ -49,7 +49,7 @@ def counted(name: str, operands: public_calls.Operands, cuda: Any) -> Budget:
         public_calls.FIRST_CALLS[name](operands)()
         call = public_calls.FIRST_CALLS[name](operands)
     else:
-        call = public_calls.CALLS[name](operands)
+        call = (public_calls.CALLS | public_calls.SENSING)[name](operands)
         for _ in range(_WARM):
             call()
     cuda.synchronize()

@@ -21,6 +21,7 @@ from warp_collision import (
     Cylinder,
     HeightField,
     MeshWorld,
+    OccupancyMap,
     PointCloud,
     RobotSpheres,
     VoxelGrid,
@@ -43,6 +44,7 @@ from warp_collision import (
     swept_in_collision,
     swept_sphere_cost,
 )
+from warp_collision.devices import CPU
 from warp_collision.planning import CollisionTerm, JointLimitsTerm, MotionGuard, SmoothnessTerm
 from warp_collision.planning.descent import PathDescent
 from warp_collision.planning.objective import Objective
@@ -443,5 +445,41 @@ FIRST_CALLS: dict[str, Maker] = {
     "sphere_cost, the first among 100 meshes": lambda o: partial(
         sphere_cost, o.spheres, among_meshes(o)
     ),
+}
+
+
+def image_of(device: torch.device) -> Tensor:
+    """Depths (48, 64) of a wall that is not flat [m]."""
+    row, column = torch.meshgrid(torch.arange(48), torch.arange(64), indexing="ij")
+    return (1.0 + 0.002 * row + 0.001 * column).float().to(device)
+
+
+_LENS, _CAMERA = (60.0, 60.0, 31.5, 23.5), (0.0, 0.0, 0.0, 0.5, -0.5, 0.5, -0.5)
+
+
+def map_with_images(o: Operands, depth: Tensor) -> Callable[[], object]:
+    """A map that takes one more image, after those of which it says whether they agree."""
+    seen = OccupancyMap(((-0.5, -1.0, -1.0), (2.0, 1.0, 1.0)), 0.05, device=o.device)
+    for time in range(16):
+        seen.integrate(depth, _LENS, _CAMERA, time=float(time))
+    return lambda: seen.integrate(depth, _LENS, _CAMERA, time=20.0)
+
+
+def cloud_update(o: Operands, points: Tensor) -> Callable[[], object]:
+    """A cloud with a capacity that gets other points, outside of a graph."""
+    world = MeshWorld(device=o.device)
+    world.add("seen", PointCloud(points, 0.01, capacity=2 * len(points)))
+    return lambda: world.update("seen", points)
+
+
+# What sensors see. The host sorts pixels, and tells whether points are numbers: it reads what is on
+# a device, once.
+SENSING: dict[str, Maker] = {
+    "OccupancyMap.integrate": lambda o: map_with_images(o, image_of(CPU)),
+    "OccupancyMap.integrate, depth on the device": lambda o: map_with_images(o, image_of(o.device)),
+    "PointCloud.from_depth, depth on the device": lambda o: partial(
+        PointCloud.from_depth, image_of(o.device), _LENS, _CAMERA
+    ),
+    "MeshWorld.update, PointCloud": lambda o: cloud_update(o, o.spheres[0, 0, :, :3].cpu()),
 }
 CALLS: dict[str, Maker] = calls_of_spheres() | calls_of_worlds() | calls_of_robots()

@@ -16,7 +16,7 @@ import torch
 import warp as wp
 from torch import Tensor
 
-from warp_collision.devices import canonical_device, require_memory
+from warp_collision.devices import CPU, canonical_device, require_memory, sent
 from warp_collision.formats import octomap_files
 from warp_collision.formats.files import existing_file
 from warp_collision.formats.point_files import read_arrays
@@ -56,6 +56,8 @@ from warp_collision.validate import require_number
 
 Evidence = Literal["images", "strict"]
 _LEVELS = 7  # of tables of windows: up to 64 pixels wide
+# Images that a GPU's map is compared with: reading it waits for the device.
+_COMPARED = 16
 
 
 class OccupancyMap:
@@ -136,6 +138,7 @@ class OccupancyMap:
         self._parts = torch.zeros_like(self._states)
         self._stamps = torch.full((cells,), -math.inf, device=self._device)
         self._began: float | None = None
+        self._n_images = 0
         grid = VoxelBlock()
         grid.origin, grid.cell = wp.vec3(*self.lower), self.voxel_size
         grid.shape = wp.vec3i(*self.shape)
@@ -175,7 +178,10 @@ class OccupancyMap:
             how = replace(how, max_hole=0)
         image = DepthImage(depth, camera_of(intrinsics, camera_pose), how)
         image.counts.points = int(image.is_surface.sum())
-        warn_of_view(image, self.lower, self.voxel_size, self._on_host())
+        self._n_images += 1
+        is_compared = self._device == CPU or self._n_images <= _COMPARED
+        states = self._on_host() if is_compared else None
+        warn_of_view(image, self.lower, self.voxel_size, self.shape, states)
         view = image_view(image, self.evidence == "strict")
         surface = self._tensor(np.where(image.is_surface, image.depth, 0.0).astype(np.float32))
         now, edit = self._moment(time), Edit()
@@ -574,7 +580,7 @@ class OccupancyMap:
             raise ValueError(f"time must be finite, got {now}")
         if self._began is None:
             self._began = now
-        return torch.tensor([now - self._began], dtype=torch.float32, device=self._device)
+        return sent(torch.tensor([now - self._began], dtype=torch.float32), self._device)
 
     def _write(self, edit: Edit, kernel: Any, dim: tuple[int, ...], *operands: Tensor) -> None:
         """Stages a kernel that writes the voxels; run twice it writes the same again."""
@@ -582,13 +588,14 @@ class OccupancyMap:
         edit.then(partial(launch.launch, kernel, dim, *operands, *tables, device=self._device))
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
+        return sent(torch.from_numpy(np.ascontiguousarray(array)), self._device)
 
     def _carve(self, edit: Edit, view: Any, bounds: Tensor, now: Tensor) -> Tensor:
         """Stages that what a view sees through is free; the view on the device."""
-        bounds = bounds.to(self._device)
+        bounds = sent(bounds, self._device)
         view.levels = max(min(min(bounds.shape).bit_length(), _LEVELS), 1)
-        camera, windows = upload_struct(view, self._device), _windows(bounds, view.levels)
+        camera = sent(upload_struct(view, CPU), self._device)
+        windows = _windows(bounds, view.levels)
         blocks = tuple(-(-count // int(BLOCK)) for count in reversed(self.shape))
         self._write(
             edit, carve, (blocks[0], blocks[1], blocks[2]), camera, self._grid, windows, now
@@ -617,7 +624,7 @@ def _windows(bounds: torch.Tensor, levels: int) -> torch.Tensor:
     windows = torch.empty((levels, *bounds.shape, 2), device=bounds.device)
     torch.stack((-bounds, bounds), dim=-1, out=windows[0])
     sizes = torch.tensor([(k, *bounds.shape) for k in range(levels)], dtype=torch.int32)
-    for size in sizes.to(bounds.device)[1:]:
+    for size in sent(sizes, bounds.device)[1:]:
         arguments = size, windows.view(-1, 2)
         launch.launch(widen_windows, (len(bounds),), *arguments, device=bounds.device)
     return windows.view(-1, 2)

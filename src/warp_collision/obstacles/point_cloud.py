@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from warp_collision.devices import sent
 from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.formats.point_files import read_points
 from warp_collision.formats.ros_messages import message_points
@@ -357,7 +358,7 @@ class PointCloud(Sensed):
 
     def balls_on(self, device: torch.device) -> Tensor:
         """(n, 4) centers and radii on a device."""
-        return torch.from_numpy(self._balls.copy()).to(device)
+        return sent(torch.from_numpy(self._balls.copy()), device)
 
     def upload(self, device: torch.device) -> Uploaded:
         """Builds the tree."""

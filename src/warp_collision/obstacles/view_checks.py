@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from warp_collision.kernels.carving import OCCUPIED
@@ -17,20 +15,29 @@ _THROUGH = 1.0 / 3.0
 _BEHIND = 0.15  # what a ray has behind an occupied voxel before that counts as seen through [m]
 
 
-def warn_of_view(image: DepthImage, lower: np.ndarray, voxel_size: float, states: Any) -> None:
+def warn_of_view(
+    image: DepthImage,
+    lower: np.ndarray,
+    voxel_size: float,
+    shape: tuple[int, ...],
+    states: np.ndarray | None,
+) -> None:
     """Warns where an image shows nothing of a map, or sees through most of what it holds.
 
     Args:
         image: before the map has it.
         lower: (3,) corner of the map [m].
         voxel_size: edge of a voxel [m].
-        states: (nx, ny, nz) of its voxels.
+        shape: nx, ny, nz, the numbers of its voxels.
+        states: (nx, ny, nz) of these; None to leave out what the map holds.
     """
-    counts = np.array(states.shape)
+    counts = np.array(shape)
     upper = lower + voxel_size * counts
     way, enter, leave, depth = _rays_through(image, lower, upper)
     if not len(way):
         _warn_of_none(image, lower, upper)
+        return
+    if states is None:
         return
     length = np.linalg.norm(way, axis=1)
     step = 0.5 * voxel_size

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from warp_collision.devices import CPU, is_capturing, synchronize
+from warp_collision.devices import CPU, is_capturing, sent, synchronize
 from warp_collision.launching.deferred_free import wait_for_launches
 from warp_collision.launching.edit import Edit
 from warp_collision.launching.graph_memory import is_kept, keep_for_graphs, memory_key
@@ -126,7 +126,7 @@ class SceneStorage:
         ids = torch.tensor([obstacle.mesh_id for obstacle in obstacles])
         records = torch.tensor([obstacle.record.data_ptr() for obstacle in obstacles])
         for table, content in ((self.mesh_ids, ids), (self.records, records)):
-            edit.then(table[env, slots].copy_, content.to(table.device))
+            edit.then(table[env, slots].copy_, sent(content, table.device))
 
     def write_ids(self, edit: Edit, env: int, ids: Sequence[int]) -> None:
         """Stages the ids of all filled slots of an env."""
