@@ -101,6 +101,35 @@ class GuardedStep:
             return Refusal(_CAUSES[cause])
         return self._guard._refusal(_CAUSES[cause], points[robot], robot, breached)
 
+    def braking(self, robot: int = 0) -> JointCurve | None:
+        """The braking after the step as a curve, from now; None at rest.
+
+        It is proven free unless the step is `breached`: within `latency` later, too.
+
+        Args:
+            robot: which one.
+
+        Example:
+            >>> from warp_collision import MeshWorld
+            >>> from warp_collision.examples import load_panda
+            >>> from warp_collision.planning import MotionGuard
+            >>> guard = MotionGuard(load_panda(), MeshWorld(), dt=0.001, acceleration=10.0)
+            >>> ready, fast = [0.0, -0.5, 0.0, -2.2, 0.0, 1.6, 0.8], [1.0, 0, 0, 0, 0, 0, 0]
+            >>> braking = guard.step(ready, fast, fast).braking()
+            >>> round(braking.duration.item(), 3), round(braking.at([1.0])[0, 0, 0].item(), 3)
+            (0.1, 0.051)
+        """
+        rest = torch.as_tensor(self.time_to_rest).detach().flatten()[robot].item()
+        if not rest > 0.0:
+            return None
+        q, v = (
+            torch.as_tensor(part).detach().double().cpu().reshape(-1, self._guard.shape[-1])[robot]
+            for part in (self.joints, self.velocities)
+        )
+        end = q + 0.5 * rest * v
+        times = torch.tensor([[0.0, rest]], dtype=torch.float64)
+        return JointCurve(times, torch.stack((q, end, end))[None, None])
+
 
 class MotionGuard:
     """Passes on what a controller commands, as far as a stop after it is proven.
@@ -143,6 +172,14 @@ class MotionGuard:
             is not passed on. As many are allowed for each proof of a braking.
         max_seconds: of these proofs, by the slowest evaluations so far: fewer of them are allowed.
             For one robot on a CPU.
+
+    Attributes:
+        robot: the robot.
+        world: the obstacles.
+        dt: length of a step [s].
+        command: "velocity" or "position".
+        limits: of velocity and acceleration, (n_joints,) each.
+        shape: (n_joints,) or (n, n_joints), of what `step` takes.
 
     Raises:
         TypeError, ValueError: an argument of another type, shape, device or range.
@@ -218,7 +255,9 @@ class MotionGuard:
         self._robots = GuardedRobots(
             self._placed, env_index, tables, int(max_evaluations), max_seconds
         )
-        self._shape = (robot.n_joints,) if self._is_one else (len(self._envs), robot.n_joints)
+        self.shape = (robot.n_joints,) if self._is_one else (len(self._envs), robot.n_joints)
+        self.robot, self.world = robot, world
+        self.dt, self.command, self.limits = float(dt), command, limits
         self._tolerance = float(tolerance)
 
     def __repr__(self) -> str:
@@ -257,29 +296,29 @@ class MotionGuard:
         targets = robots.given.unbind(1)
         values = joints, velocities, command
         for name, value, target in zip(names, values, targets, strict=True):
-            validate.require_tensor(name, value, str(self._shape))
+            validate.require_tensor(name, value, str(self.shape))
             validate.require_device(name, value, device)
-            if value.shape != self._shape:
+            if value.shape != self.shape:
                 raise ValueError(
-                    f"{name} must have shape {self._shape}, got {validate.shape_of(value)}"
+                    f"{name} must have shape {self.shape}, got {validate.shape_of(value)}"
                 )
             target.copy_(value.detach().reshape(target.shape))
 
     def _write_numbers(self, joints: Any, velocities: Any, command: Any) -> None:
         if not self._is_one:
             raise TypeError(
-                f"joints must be a tensor of shape {self._shape}, got {type(joints).__name__}"
+                f"joints must be a tensor of shape {self.shape}, got {type(joints).__name__}"
             )
-        given = np.empty((3, *self._shape))
+        given = np.empty((3, *self.shape))
         names = ("joints", "velocities", "command")
         for index, value in enumerate((joints, velocities, command)):
             try:
-                if len(value) != self._shape[0]:
+                if len(value) != self.shape[0]:
                     raise ValueError
                 given[index] = value
             except (TypeError, ValueError):
                 raise ValueError(
-                    f"{names[index]} must be {self._shape[0]} numbers, got {short_repr(value)}"
+                    f"{names[index]} must be {self.shape[0]} numbers, got {short_repr(value)}"
                 ) from None
         self._robots.given[0].copy_(torch.from_numpy(given))
 

@@ -20,12 +20,14 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.extras import require_extra
 from warp_collision.messages import escaped, known_names, one_line, short_repr
+from warp_collision.planning import MotionGuard
 from warp_collision.planning.motion_limits import MotionLimits
 from warp_collision.poses import PoseLike
 from warp_collision.robot import JointCurve, RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer import panels
 from warp_collision.viewer.colors import FREE, HIT, NEAR, THEMES, Color
+from warp_collision.viewer.guard_panel import GuardPanel
 from warp_collision.viewer.origin import is_loopback, own_pages_alone, require_foreign_refused
 from warp_collision.viewer.path_facts import path_facts
 from warp_collision.viewer.path_panel import PathPanel
@@ -140,6 +142,7 @@ class Viewer:
         atexit.register(self.close)
         self._world = WorldPanel(self, world)
         self._robot = self._paths = None
+        self._guard: GuardPanel | None = None
         if robot is not None and known is not None:
             scene = RobotScene(robot, world, base_pose, tuple(ignore), self_collision, 0, shapes)
             self._robot = RobotPanel(self, scene, middle_of_limits(robot), visual=visual)
@@ -170,7 +173,7 @@ class Viewer:
                 self.server.stop()
 
     def wait(self, seconds: float = 30.0) -> bool:
-        """Waits until all is drawn; whether it is after so many seconds."""
+        """Waits until all is drawn, and nothing moves; whether it is so after so many seconds."""
         return self._worker.wait(seconds)
 
     def wait_forever(self) -> None:
@@ -271,6 +274,56 @@ class Viewer:
         if self._paths is not None:
             self._paths.play(on)
 
+    def add_guard(self, guard: MotionGuard) -> None:
+        """Adds a tab in which sliders command the robot, and a guard passes the commands on.
+
+        Drawn are how much is passed on and why not all of it, velocities, and the proven braking.
+
+        Args:
+            guard: of one robot, the viewer's, in its world.
+
+        Raises:
+            ValueError: a guard of another robot or world, or of several robots, or a second one.
+
+        Example:
+            >>> from warp_collision import MeshWorld
+            >>> from warp_collision.examples import load_panda
+            >>> from warp_collision.planning import MotionGuard
+            >>> from warp_collision.viewer import Viewer
+            >>> robot, world = load_panda(), MeshWorld()
+            >>> guard = MotionGuard(robot, world, dt=0.001, acceleration=10.0)
+            >>> with Viewer(world, robot, port=0) as viewer:
+            ...     viewer.add_guard(guard)
+            ...     viewer.steer([0.5, 0, 0, 0, 0, 0, 0])
+        """
+        robot = self._require_robot()
+        if guard.robot is not robot or guard.world is not self._world._world:
+            raise ValueError("guard must be of the viewer's robot and world, got one of others")
+        if guard.shape != (robot.n_joints,) or self._guard is not None:
+            why = "a second one" if self._guard is not None else f"one of {guard.shape[0]} robots"
+            raise ValueError(f"guard must be one guard of one robot, got {why}")
+        assert self._robot is not None
+        self._guard = GuardPanel(self, self._robot, guard)
+        with self._tabs.add_tab("guard"):
+            self._guard.build()
+
+    def steer(self, command: Any) -> None:
+        """Commands the robot through the guard, which begins to step if it does not yet.
+
+        Args:
+            command: (n_joints,) velocities or joint values, as the guard takes them.
+        """
+        guard = self._guard
+        if guard is None:
+            raise ValueError("a guard must be added by add_guard before the robot is steered")
+        values = torch.as_tensor(command).detach().double()
+        self._require_robot().check_joints(values)
+        rows = values.reshape(-1, values.shape[-1])[0].tolist()
+        self.put("steer", lambda: guard.command(rows))
+        if not guard.is_running:
+            self.play(False)
+            guard.run(True)
+
     # -- what the panels call ---------------------------------------------------------------------
 
     def put(self, name: str, job: Callable[[], object], delay: float = 0.0) -> None:
@@ -324,7 +377,7 @@ class Viewer:
         self._status = server.gui.add_html(panels.line("loading"))
         if self._robot is not None:
             server.gui.add_html(panels.legend())
-        tabs = server.gui.add_tab_group()
+        self._tabs = tabs = server.gui.add_tab_group()
         if self._robot is not None and self._paths is not None:
             with tabs.add_tab("path"):
                 self._paths.build()

@@ -17,7 +17,7 @@ from warp_collision.viewer.path_facts import PathFacts
 _MOST_MM = 250.0  # of clearances: what is farther needs no room
 _POINTS = 300  # of a derivative that are drawn
 _BOUNDED = 256  # parts of a curve by which its derivatives are bounded
-_LABELLED = 8  # series in a legend
+LABELLED = 8  # series in a legend
 _UNITS = ("rad/s", "rad/s²", "rad/s³")
 # Told apart by the colour-blind too; of more series colours come again.
 _COLORS = (
@@ -35,6 +35,7 @@ class Curves(NamedTuple):
         most: what is farther away is left out, if nothing is as deep.
         lines: heights of horizontal lines, such as limits.
         has_legend: whether the names are listed.
+        span: ends of x; those of the data if None. Data that move need ends that do not.
     """
 
     title: str
@@ -43,6 +44,7 @@ class Curves(NamedTuple):
     most: float = np.inf
     lines: tuple[float, ...] = ()
     has_legend: bool = True
+    span: tuple[float, float] | None = None
 
     @property
     def range(self) -> tuple[float, float]:
@@ -92,7 +94,8 @@ class Plots:
         for plot in self._plots[len(drawn) :]:
             plot.visible = False
         for index, curves in enumerate(drawn):
-            scales = {"x": uplot.Scale(time=False), "y": uplot.Scale(range=curves.range)}
+            span = {} if curves.span is None else {"range": curves.span}
+            scales = {"x": uplot.Scale(time=False, **span), "y": uplot.Scale(range=curves.range)}
             if index == len(self._plots):
                 with self._folder:
                     plot = self._gui.add_uplot(
@@ -159,7 +162,7 @@ def derivatives_of(curve: JointCurve, names: tuple[str, ...], limits: MotionLimi
         what = "share of the limit" if is_known else unit
         series = dict(zip(names, values.T, strict=True))
         lines = (-1.0, 1.0) if is_known else ()
-        has_legend = not found and len(names) <= _LABELLED  # of all three: colours are the same
+        has_legend = not found and len(names) <= LABELLED  # of all three: colours are the same
         found.append(Curves(f"{kind} [{what}]", times, series, np.inf, lines, has_legend))
     return found
 
