@@ -94,8 +94,10 @@ class Plots:
         for plot in self._plots[len(drawn) :]:
             plot.visible = False
         for index, curves in enumerate(drawn):
-            span = {} if curves.span is None else {"range": curves.span}
-            scales = {"x": uplot.Scale(time=False, **span), "y": uplot.Scale(range=curves.range)}
+            across = uplot.Scale(time=False)
+            if curves.span is not None:
+                across = uplot.Scale(time=False, range=curves.span)
+            scales = {"x": across, "y": uplot.Scale(range=curves.range)}
             if index == len(self._plots):
                 with self._folder:
                     plot = self._gui.add_uplot(
