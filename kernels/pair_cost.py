@@ -137,7 +137,7 @@ class CostRow:
 
 @wp.func
 def add_cost(values: CostRow, a: int, b: int, term: PairCost):
-    """Adds the cost of two spheres, its rate, or its product with an upstream gradient."""
+    """Adds the cost of two spheres, or its rate, and its product with an upstream gradient."""
     row = values.row
     cost = values.cost
     total = values.total
@@ -147,7 +147,7 @@ def add_cost(values: CostRow, a: int, b: int, term: PairCost):
         by_radius = factor * term.radius
         total[row, a] += wp.vec4(force[0], force[1], force[2], by_radius)
         total[row, b] += wp.vec4(-force[0], -force[1], -force[2], by_radius)
-    else:
+    if cost.shape[0] > 0:
         value = term.cost
         if values.rates.shape[0] > 0:
             rate = values.rates[row, a] - values.rates[row, b]

@@ -1,5 +1,7 @@
 """The cost of joint paths: arcs instead of chords, shares of waypoints, gradients."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ import trimesh
 from differentiable import JIT_WARNING
 from joint_paths import load_crane, random_paths
 from warp_collision import (
+    Cuboid,
     MeshWorld,
     RobotSpheres,
     joint_path_cost,
@@ -16,6 +19,7 @@ from warp_collision import (
     swept_sphere_cost,
 )
 from warp_collision.examples import load_panda
+from warp_collision.robot.checks.joint_path_cost import PathCost
 
 pytestmark = pytest.mark.filterwarnings(JIT_WARNING)
 
@@ -227,3 +231,53 @@ def test_wrong_arguments(robots, change, message):
         joint_path_cost(
             arguments.pop("joints"), robots["panda"], MeshWorld(device="cpu"), **arguments
         )
+
+
+def test_one_node_of_autograd_has_the_gradient_of_the_operators(robots, device, monkeypatch):
+    """By random incoming gradients, in envs, with itself; batched and recorded ones too."""
+    robot = robots["panda"]
+    numbers = torch.Generator().manual_seed(3)
+    world = MeshWorld(2, max_obstacles=3, device=device)
+    world.add("block", Cuboid((0.3, 0.4, 0.3)), (0.4, 0.1, 0.5, 0.9, 0.1, 0.0, 0.2), env=0)
+    world.add("plate", Cuboid((0.6, 0.6, 0.02)), (0.3, -0.2, 0.4, 0.9, 0.0, 0.3, 0.2), env=1)
+    joints = 2.0 * torch.randn((5, 4, robot.n_joints), generator=numbers).to(device)
+    upstream = torch.randn((5, 4), generator=numbers).to(device)
+    envs = torch.tensor([0, 1, 1, 0, 1], dtype=torch.int32, device=device)
+    options: dict[str, Any] = {"substeps": 1, "weight": 3.0, "activation_distance": 0.1}
+    options |= {"env_index": envs, "self_activation_distance": 0.1}
+
+    def found(self_weight: float) -> tuple[torch.Tensor, torch.Tensor]:
+        leaf = joints.clone().requires_grad_()
+        cost = joint_path_cost(leaf, robot, world, self_weight=self_weight, **options)
+        return cost.detach(), *torch.autograd.grad(cost, leaf, upstream)
+
+    by_self = {weight: found(weight) for weight in (0.0, 2.0)}
+    assert (by_self[2.0][0] > 1.1 * by_self[0.0][0]).any()
+    monkeypatch.setattr(PathCost, "_is_direct", lambda *_: False)
+    for weight, (cost, gradient) in by_self.items():
+        expected, by_operators = found(weight)
+        torch.testing.assert_close(cost, expected, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(gradient, by_operators, rtol=1e-5, atol=1e-4)
+    monkeypatch.undo()
+
+    def summed(leaf: torch.Tensor) -> torch.Tensor:
+        return joint_path_cost(leaf, robot, world, self_weight=2.0, **options).sum(1)
+
+    one_by_one = torch.autograd.functional.jacobian(summed, joints)
+    at_once = torch.autograd.functional.jacobian(summed, joints, vectorize=True)
+    torch.testing.assert_close(at_once, one_by_one, rtol=1e-5, atol=1e-4)
+    leaf = joints.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(summed(leaf).sum(), leaf, create_graph=True)
+    torch.testing.assert_close(gradient.detach(), one_by_one.sum(0), rtol=1e-5, atol=1e-4)
+    with pytest.raises(RuntimeError, match="second derivative"):
+        gradient.sum().backward()
+
+
+def test_joint_values_that_are_written_before_backward_raise(robots, device):
+    joints = torch.zeros((1, 2, robots["panda"].n_joints), device=device)
+    leaf = joints.requires_grad_()
+    moved = leaf + 0.1
+    cost = joint_path_cost(moved, robots["panda"], MeshWorld(device=device), substeps=1)
+    moved.detach().add_(1.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        cost.sum().backward()

@@ -382,6 +382,14 @@ def _cost_vjp(upstream: Tensor, spheres: Tensor, *constants: Tensor) -> Tensor:
     return total
 
 
+def run_self_collision(spheres: Tensor, *constants: Tensor) -> tuple[Tensor, Tensor]:
+    """The cost, and the derivative of the sum of a row by its spheres, by one launch."""
+    (cost,) = _allocate_cost(spheres)
+    total = torch.empty_like(spheres)
+    _self_collision(spheres, constants, cost, total, upstream=torch.ones_like(cost))
+    return cost, total
+
+
 def _cost_jvp(rates: Tensor, spheres: Tensor, *constants: Tensor) -> Tensor:
     outputs = _allocate_cost(spheres)
     _self_collision(spheres, constants, *outputs, None, rates=rates)

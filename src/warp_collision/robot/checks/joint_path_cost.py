@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -17,9 +18,16 @@ from warp_collision.costs import (
     weight_operand,
 )
 from warp_collision.poses import PoseLike
+from warp_collision.queries.autograd import is_launched
+from warp_collision.queries.dispatch import is_plain
+from warp_collision.queries.robot_queries import (
+    FORWARD_KINEMATICS,
+    run_path_cost_vjp,
+    run_self_collision,
+)
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
 from warp_collision.robot.checks.path_operands import control_points, require_robot_and_world
-from warp_collision.robot.checks.self_collision import self_collision_cost
+from warp_collision.robot.checks.self_collision import self_collision_cost, spheres_operand
 from warp_collision.robot.model.allowed_pairs import Contacts
 from warp_collision.robot.model.base_pose import checked_base
 from warp_collision.robot.model.interpolation import (
@@ -117,7 +125,7 @@ def joint_path_cost(
         *(weight, activation_distance, tolerance, substeps),
         *(self_weight, self_activation_distance, pairs, ignore, max_deviation),
     )
-    return options.of_spheres(joints, robot, world, env_index, base_pose, poses).sum(-1)
+    return options.of_waypoints(joints, robot, world, env_index, base_pose, poses)
 
 
 class PathCost(NamedTuple):
@@ -133,6 +141,53 @@ class PathCost(NamedTuple):
     ignore: Contacts = ()
     max_deviation: float = 1e-3
     swept: bool = True
+
+    def of_waypoints(
+        self,
+        joints: Tensor | JointCurve,
+        robot: RobotSpheres,
+        world: MeshWorld,
+        env_index: Tensor | None,
+        base_pose: PoseLike | None,
+        poses: Tensor | None,
+    ) -> Tensor:
+        """The cost of each waypoint, (batch, horizon).
+
+        With one chord for each segment, in eager code, it is one node of autograd.
+        """
+        scene = robot, world, env_index, base_pose, poses
+        if isinstance(joints, Tensor) and self._is_direct(joints, *scene):
+            return DirectPathCost.apply(joints, self, robot, world, env_index)
+        return self.of_spheres(joints, *scene).sum(-1)
+
+    def _is_direct(
+        self,
+        joints: Tensor,
+        robot: RobotSpheres,
+        world: MeshWorld,
+        env_index: Tensor | None,
+        base_pose: PoseLike | None,
+        poses: Tensor | None,
+    ) -> bool:
+        """Whether all but the joints is constant, and arguments are of the usual kind."""
+        numbers = self.weight, self.self_weight
+        return (
+            self.substeps == 1
+            and self.swept
+            and base_pose is None
+            and poses is None
+            and is_plain(joints, env_index)
+            and isinstance(world, MeshWorld)
+            and isinstance(robot, RobotSpheres)
+            and joints.dtype == torch.float32
+            and joints.ndim == 3
+            and joints.device == world.device
+            and joints.is_contiguous()
+            and joints.numel() > 0
+            and not validate.is_checking()
+            and not world._slots.tracks_poses
+            and not any(isinstance(n, Tensor) and n.requires_grad for n in numbers)
+        )
 
     def of_spheres(
         self,
@@ -165,6 +220,70 @@ class PathCost(NamedTuple):
             cost = self_collision_cost(spheres, pairs, activation_distance=eta)
             total = total + _weighted("self_weight", self.self_weight, _largest(cost, fine.parts))
         return total
+
+
+class DirectPathCost(torch.autograd.Function):
+    """The cost (batch, horizon) of straight paths by launches alone, and its gradient.
+
+    Where the gradient is recorded or batched in turn, that of `PathCost.of_spheres` is taken.
+    """
+
+    @staticmethod
+    def forward(  # noqa: D102
+        ctx: Any,
+        joints: Tensor,
+        options: PathCost,
+        robot: RobotSpheres,
+        world: MeshWorld,
+        env_index: Tensor | None,
+    ) -> Tensor:
+        robot.check_joints(joints)
+        device, layout, rows = joints.device, robot.layout, joints.shape[:2]
+        tables = layout.kinematics.tables(device)
+        flat = joints.view(-1, joints.shape[2])
+        placed, frames = FORWARD_KINEMATICS.run(flat, *tables, None)
+        placed += (0.0 * flat).sum(-1)[:, None, None]  # NaN as in `world_spheres`
+        spheres = layout.in_env(placed.view(*rows, *placed.shape[1:]), env_index)
+        scene = scene_with_contacts(options.ignore, robot, world)
+        query, parameters, weight = swept_options(
+            device, options.weight, options.activation_distance, options.tolerance
+        )
+        if env_index is not None:
+            env_index = validate.env_operand(env_index, len(joints), scene.n_envs, device)
+        cost, *by_spheres = query.run(spheres, scene, env_index, (weight, *parameters))
+        total = cost.sum(-1)
+        by_pairs = None
+        if isinstance(options.self_weight, Tensor) or options.self_weight != 0.0:
+            pairs = robot.default_pairs if options.pairs is None else options.pairs
+            eta = options.self_activation_distance
+            eta = validate.scalar_operand("activation_distance", eta, device)
+            factor = weight_operand("self_weight", options.self_weight, device)
+            drawn_in = spheres_operand(spheres, pairs).flatten(0, 1)
+            itself = drawn_in, *pairs.tables(device), factor, eta
+            cost, by_pairs = run_self_collision(*itself)
+            total += cost.sum(-1).view(rows)
+        ctx.call = options, robot, world, env_index
+        ctx.found = by_spheres, by_pairs, frames.view(*rows, *frames.shape[1:]), tables
+        ctx.save_for_backward(joints)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None, None]:  # noqa: D102
+        (joints,) = ctx.saved_tensors
+        none = None, None, None, None
+        if not is_launched(upstream):
+            options, robot, world, env_index = ctx.call
+            with torch.enable_grad():
+                leaf = joints if joints.requires_grad else joints.detach().requires_grad_()
+                cost = options.of_spheres(leaf, robot, world, env_index, None, None).sum(-1)
+                (by_joints,) = torch.autograd.grad(cost, leaf, upstream, create_graph=True)
+            return by_joints, *none
+        (gradient, neighbours), by_pairs, frames, tables = ctx.found
+        factor = upstream[:, :, None, None]
+        if by_pairs is not None:
+            by_pairs = by_pairs.view_as(gradient) * factor
+        by_spheres = gradient * factor, neighbours * factor.unsqueeze(-1), by_pairs
+        return run_path_cost_vjp(joints, *by_spheres, frames, *tables), *none
 
 
 def waypoint_clearance(

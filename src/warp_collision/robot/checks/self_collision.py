@@ -76,7 +76,7 @@ def self_collision_cost(
         >>> self_collision_cost(panda.spheres(folded), pairs).sum().item() > 0.1
         True
     """
-    spheres = _spheres_operand(spheres, pairs)
+    spheres = spheres_operand(spheres, pairs)
     device = spheres.device
     eta = validate.scalar_operand("activation_distance", activation_distance, device)
     factor = validate.scalar_operand("weight", weight, device, any_sign=True, differentiable=True)
@@ -115,7 +115,7 @@ def self_clearance(spheres: Tensor, pairs: SelfCollisionPairs) -> SelfClearance:
         >>> closest.clearance.item() > 0.01, links
         (True, ['panda_link5', 'panda_link7'])
     """
-    spheres = _spheres_operand(spheres, pairs)
+    spheres = spheres_operand(spheres, pairs)
     flat = spheres.flatten(0, 1)
     closest = robot_queries.closest_pair(flat.detach(), *pairs.tables(spheres.device))
     chosen = closest.clamp(min=0).long().unsqueeze(-1).expand(-1, -1, 4)
@@ -140,7 +140,8 @@ def _distance(first: Tensor, second: Tensor) -> Tensor:
     return torch.where(coincide, offset[:, 0], torch.linalg.vector_norm(apart, dim=-1))
 
 
-def _spheres_operand(spheres: Tensor, pairs: SelfCollisionPairs) -> Tensor:
+def spheres_operand(spheres: Tensor, pairs: SelfCollisionPairs) -> Tensor:
+    """Spheres as their pairs are checked; requires that they belong together."""
     if not isinstance(pairs, SelfCollisionPairs):
         raise TypeError(f"pairs must be SelfCollisionPairs, got {type(pairs).__name__}")
     validate.require_tensor("spheres", spheres, _SPHERES_SHAPE)
