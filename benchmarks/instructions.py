@@ -160,7 +160,7 @@ def shared_rows(name: str, device: torch.device, counts: Sequence[int]) -> Itera
         joints = random_motions(given.robot, max(n, 64), device)
         launches = (joints[:, :1] if name == SHARED[0] else joints).split(n)
         answers: list[torch.Tensor] = []
-        for threads in (1, threads_for_each(n, MULTIPROCESSORS)):
+        for threads in sorted({1, threads_for_each(n, MULTIPROCESSORS)}):
             calls = [partial(shared_by, threads, partial(ask, each)) for each in launches]
             answers.append(torch.cat([call() for call in calls]).cpu())
             found = [counted(Run(name, kernel, call), device) for call in calls]
