@@ -22,7 +22,8 @@ in a cage: with a thread for each, and shared by several threads of a warp. Of 1
 they are means over 64.
 
 - *busiest*: instructions of the busiest thread of a launch
-- *roofline*: that thread's instructions one in a cycle, or those of all warps, four in a cycle and
+- *of a warp*: what it issues, on average, if its threads stay together wherever they do the same
+- *roofline*: the larger one of both, one in a cycle, or what all warps issue, four in a cycle and
   multiprocessor, whichever is more
 """
 
@@ -166,9 +167,11 @@ def shared_rows(name: str, device: torch.device, counts: Sequence[int]) -> Itera
             found = [counted(Run(name, kernel, call), device) for call in calls]
             require(torch.equal(answers[0], answers[-1]), f"answers of {name} differ")
             mean = {key: sum(each[key] for each in found) / len(found) for key in found[0]}
-            issued = mean["warp_instructions"] / 32
-            seconds = max(mean["busiest"], issued / (MULTIPROCESSORS * ISSUED)) / CLOCK
-            figures = mean["busiest"], mean["instructions"] / n, 1e6 * seconds
+            n_warps = -(-n * threads // 32)
+            of_warp = mean["issued"] / n_warps
+            busiest = max(mean["busiest"], of_warp)
+            seconds = max(busiest, mean["issued"] / (MULTIPROCESSORS * ISSUED)) / CLOCK
+            figures = mean["busiest"], of_warp, mean["instructions"] / n, 1e6 * seconds
             yield [name, str(n), str(threads), *map(number, figures)]
 
 
@@ -194,5 +197,6 @@ def run(options: Any) -> str:
     text = f"{__doc__}\n{table(head, rows, 2)}"
     shared = [name for name in SHARED if name.startswith(tuple(options.only))]
     rows = [row for name in shared for row in shared_rows(name, device, options.counts)]
-    head = ["check", "at a time", "threads for each", "busiest", "instructions for each"]
+    head = ["check", "at a time", "threads for each", "busiest", "of a warp"]
+    head += ["instructions for each"]
     return f"{text}\n{table([*head, 'roofline [µs]'], rows)}" if rows else text

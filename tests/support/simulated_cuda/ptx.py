@@ -65,9 +65,13 @@ class Translation(NamedTuple):
 # What translations count of all threads, by their place in the array `counts`. A warp of 32 threads
 # issues at least as many instructions as its busiest thread executes: those count 32 times.
 COUNTS = ("instructions", "loads", "loaded_bytes", "warp_instructions", "warp_loads", "threads")
-COUNTS += ("busiest",)  # the most instructions of a thread
+# The most instructions of a thread; and what warps issue if their threads stay together wherever
+# they do the same: each block of instructions as often as the thread that is most often there.
+COUNTS += ("busiest", "issued")
 _COUNTING = """
-static _Thread_local u64 counts[7], warp_most[2];
+static _Thread_local u64 counts[8], warp_most[2];
+static _Thread_local u32 visits[N_BLOCKS], most_visits[N_BLOCKS];
+static const u32 lengths[N_BLOCKS] = {LENGTHS};
 void take_counts(u64* into) {
   memcpy(into, counts, sizeof counts);
   memset(counts, 0, sizeof counts);
@@ -77,6 +81,14 @@ static void count_thread(const u64* before, u32 thread, int last) {
   for (int k = 0; k < 2; ++k) if (own[k] > warp_most[k]) warp_most[k] = own[k];
   counts[5]++;
   if (own[0] > counts[6]) counts[6] = own[0];
+  for (int k = 0; k < N_BLOCKS; ++k) {
+    if (visits[k] > most_visits[k]) most_visits[k] = visits[k];
+    visits[k] = 0;
+    if (thread % 32 == 31 || last) {
+      counts[7] += (u64)most_visits[k] * lengths[k];
+      most_visits[k] = 0;
+    }
+  }
   if (thread % 32 == 31 || last)
     for (int k = 0; k < 2; ++k) { counts[3 + k] += 32 * warp_most[k]; warp_most[k] = 0; }
 }
@@ -103,10 +115,11 @@ def translate(ptx: str, block: int, counted: bool = False) -> Translation:
     )
     used = set(re.findall(r"[\w$]+", " ".join(body for *_, body in (*bodies, *functions))))
     memory, symbols = _declared_memory(text, used)
-    parts = [f"#define BLOCK {block}u", _HEAD, _COUNTING if counted else "", memory]
+    lengths: list[int] | None = [] if counted else None
+    parts = [f"#define BLOCK {block}u", _HEAD, "", memory]
     parts += [f"static {_signature(name)};" for name, *_ in functions]
     parts += [
-        _Body(_signature(name), args, symbols, body, counted).c for name, args, body in functions
+        _Body(_signature(name), args, symbols, body, lengths).c for name, args, body in functions
     ]
     before, after = "", ""
     if counted:
@@ -116,13 +129,16 @@ def translate(ptx: str, block: int, counted: bool = False) -> Translation:
     for entry, parameters, body in bodies:
         name = re.sub(r"_[0-9a-f]{8}_cuda_kernel_forward$", "", entry)
         names.append(name)
-        parts.append(_Body(_signature(name), parameters, symbols, body, counted).c)
+        parts.append(_Body(_signature(name), parameters, symbols, body, lengths).c)
         threads = "t < BLOCK && b * (u64)BLOCK + t < size" if counted else "t < BLOCK"
         parts.append(
             f"void run_{name}(u8** P, u64 size) {{ u32 n = (u32)((size + BLOCK - 1) / BLOCK);\n"
             f"  for (u32 b = 0; b < n; ++b) for (u32 t = 0; {threads}; ++t) {{"
             f" {before}thread_{name}(P, 0, t, b, n);{after} }} }}"
         )
+    if lengths is not None:
+        blocks = f"#define N_BLOCKS {len(lengths)}\n#define LENGTHS {', '.join(map(str, lengths))}"
+        parts[2] = f"{blocks}\n{_COUNTING}"
     return Translation("\n".join(parts), tuple(names))
 
 
@@ -160,10 +176,17 @@ class _Body:
     """The translation of one kernel, or of a function that kernels call."""
 
     def __init__(
-        self, signature: str, parameters: str, symbols: dict[str, str], body: str, counted: bool
+        self,
+        signature: str,
+        parameters: str,
+        symbols: dict[str, str],
+        body: str,
+        lengths: list[int] | None,
     ):
         self._signature = signature
-        self._counted = counted
+        # Of blocks of instructions, if they are counted: nothing jumps into one, or out of it.
+        self._lengths = lengths
+        self._begins_block = True
         self._parameters = re.findall(r"[\w$]+_param_\d+", parameters)
         self._symbols = dict(symbols)
         lines = [f"static {signature} {{"]
@@ -195,6 +218,7 @@ class _Body:
         while found := re.match(r"([\w$]+):\s*(.*)", text, re.DOTALL):
             labels += f" {_label(found[1])}: ;"
             text = found[2].strip()
+        self._begins_block |= bool(labels)
         if not text or text.startswith("."):
             return labels
         guard = ""
@@ -208,8 +232,15 @@ class _Body:
             code = getattr(self, f"_{base}_")(modifiers, operands)
         except (AttributeError, KeyError, IndexError) as error:
             raise ValueError(f"PTX that is not known, in {self._signature}: {text}") from error
-        counting = self._counting(base, modifiers, operands) if self._counted else ""
-        return f"{labels}  {guard}{{ {counting}{code} }}"
+        if self._lengths is None:
+            return f"{labels}  {guard}{{ {code} }}"
+        visit = ""
+        if self._begins_block:
+            visit = f"visits[{len(self._lengths)}]++; "
+            self._lengths.append(0)
+        self._lengths[-1] += 1
+        self._begins_block = base in ("bra", "ret", "exit")
+        return f"{labels}  {visit}{guard}{{ {self._counting(base, modifiers, operands)}{code} }}"
 
     @staticmethod
     def _counting(base: str, modifiers: list[str], operands: list[str]) -> str:
