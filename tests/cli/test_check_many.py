@@ -7,7 +7,6 @@ import os
 import pty
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -249,25 +248,21 @@ def test_files_of_other_kinds(check, folder):
     assert "nothing: must have files that end in" in check("nothing")[2]
 
 
-def test_help_is_quick_and_loads_nothing_heavy():
+@pytest.mark.parametrize("command", ["check", "label"])
+def test_help_is_quick_and_loads_nothing_heavy(command):
     code = (
         "import sys\n"
         "from warp_collision.cli.__main__ import main\n"
         "try:\n    main([sys.argv[1], '--help'])\nexcept SystemExit: pass\n"
-        "heavy = {'torch', 'warp', 'numpy', 'pyarrow', 'ray', 'h5py'} & {*sys.modules}\n"
-        "assert not heavy, heavy\n"
+        "heavy = {'torch', 'warp', 'numpy', 'scipy', 'trimesh', 'pyarrow', 'ray', 'h5py', 'yaml'}\n"
+        "assert not heavy & {*sys.modules}, heavy & {*sys.modules}\n"
+        # 190 of Python and of the command line, which take 0.1 s.
+        "assert len(sys.modules) < 250, sorted(sys.modules)\n"
     )
-    for command in ("check", "label"):
-        run = [sys.executable, "-c", code, command]
-        times = []
-        for _ in range(3):
-            begin = time.perf_counter()
-            done = subprocess.run(run, capture_output=True, text=True, check=False)
-            times.append(time.perf_counter() - begin)
-            assert done.returncode == 0, done.stderr
-        assert "exit status" in done.stdout
-        # 0.1 s on a machine that does nothing else.
-        assert min(times) < 1.0
+    run = [sys.executable, "-c", code, command]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "exit status" in done.stdout
 
 
 @pytest.mark.slow
