@@ -3,8 +3,9 @@
 Solved is what the judge calls free: float64 kinematics of pinocchio, exact shapes, coal's verdict,
 samples between which no sphere moves more than 1 mm, self-collision by the pairs of the SRDF. Times
 are those of one core, planning and shortening, without reading and judging; they and iterations are
-of solved problems; "first path" is `until="first"`. Lengths are of the path in joint space [rad,
-prismatic: m]. Iterations are of the optimizer, and motions checked by RRT-Connect.
+of solved problems. "first path" is `until="first"`, "its first path" that of RRT-Connect without
+its simplifier. Lengths are of the path in joint space [rad, prismatic: m]. Iterations are of the
+optimizer, and motions checked by RRT-Connect.
 """
 
 import json
@@ -17,7 +18,7 @@ from benchmarks.harness import CPU, machine, table
 from benchmarks.planners import PLANNERS
 from benchmarks.problems import ROBOTS
 
-COLOURS = dict(zip(PLANNERS, ("#1f6feb", "#2da44e", "#8a8f98"), strict=True))
+COLOURS = dict(zip(PLANNERS, ("#1f6feb", "#2da44e", "#8a8f98", "#bf8700"), strict=True))
 
 Results = dict[str, Any]
 Row = dict[str, Any]

@@ -61,7 +61,12 @@ def optimize(
 
 
 def rrt_connect(
-    problem: Problem, robot: RobotSpheres, limit: float, resolution: float | None = None
+    problem: Problem,
+    robot: RobotSpheres,
+    limit: float,
+    resolution: float | None = None,
+    *,
+    simplify: bool = True,
 ) -> Planned:
     """OMPL's RRT-Connect, then its path simplifier; the library proves one motion in a call.
 
@@ -115,7 +120,8 @@ def rrt_connect(
     begin = time.process_time()
     if not setup.solve(limit) or not setup.haveExactSolutionPath():
         return Planned(None, False, time.process_time() - begin, n_motions, "no path in time")
-    setup.simplifySolution()
+    if simplify:
+        setup.simplifySolution()
     seconds, states = time.process_time() - begin, setup.getSolutionPath().getStates()
     path = np.array([state[:n] for state in states], dtype=np.float32)
     joints = torch.from_numpy(path)[None]
@@ -156,4 +162,5 @@ PLANNERS: dict[str, Callable[[Problem, RobotSpheres, float], Planned]] = {
     "optimize_paths": optimize,
     "first path": partial(optimize, until="first"),
     "RRT-Connect": rrt_connect,
+    "its first path": partial(rrt_connect, simplify=False),
 }

@@ -17,9 +17,9 @@ from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
 from warp_collision.robot.checks.joint_path import robot_tables
 from warp_collision.robot.checks.path_operands import PathOperands
 from warp_collision.robot.checks.path_operators import (
+    bytes_of_paths,
     run_paths_at_rest,
     run_paths_of_shapes_at_rest,
-    scratch_in_lanes,
 )
 from warp_collision.robot.model.base_pose import root_frames
 from warp_collision.robot.model.sphere_layout import RobotTables
@@ -170,7 +170,8 @@ class Problems:
         """
         robot, pairs = self._all_pairs
         scene, env_index, base = self._scene_of(problem)
-        scratch = scratch_in_lanes(robot, self.robot.n_joints, len(problem), n_bytes)
+        sizes = len(robot.frames), robot.n_bodies, len(robot.spheres), self.robot.n_joints
+        scratch = torch.empty((len(problem), n_bytes + bytes_of_paths(*sizes)), dtype=torch.uint8)
         margins = self._margins_of(problem)
         return env_index, scene.completed(), robot, base, *pairs, margins, scratch
 

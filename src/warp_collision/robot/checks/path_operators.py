@@ -46,13 +46,14 @@ from warp_collision.robot.checks.path_operands import (
     PathOperands,
 )
 from warp_collision.robot.model.interpolation import segments_of
-from warp_collision.robot.model.sphere_layout import FRAME_POSE, STATE, RobotTables
+from warp_collision.robot.model.sphere_layout import FRAME_POSE, STATE
 from warp_collision.world.scene import Scene
 
 # Width of the intervals of clearances by which the nearest moving obstacles are found [m].
 _COARSE = 0.1
 
-_bytes_of_paths = functools.cache(scratch_of_paths)
+# Of a thread of the CPU that checks segments in lanes.
+bytes_of_paths = functools.cache(scratch_of_paths)
 
 
 def run_configurations(operands: PathOperands) -> Tensor:
@@ -125,13 +126,9 @@ def _of_segments(
         dim = _with_lanes(batch, count, joints.device)
         return kernels.joint_path_hit, dim, operands.scratch(dim, STATE)
     threads = -(-batch * count // SEGMENTS)
-    return segments_hit, (1, threads), (scratch_in_lanes(robot, joints.shape[2], threads),)
-
-
-def scratch_in_lanes(robot: RobotTables, n_joints: int, threads: int, n_bytes: int = 0) -> Tensor:
-    """Memory for threads of the CPU that check segments in lanes, with so many bytes more."""
-    sizes = len(robot.frames), robot.n_bodies, len(robot.spheres), n_joints
-    return torch.empty((threads, n_bytes + _bytes_of_paths(*sizes)), dtype=torch.uint8)
+    sizes = len(robot.frames), robot.n_bodies, len(robot.spheres), joints.shape[2]
+    scratch = joints.new_empty((threads, bytes_of_paths(*sizes)), dtype=torch.uint8)
+    return segments_hit, (1, threads), (scratch,)
 
 
 def run_paths(operands: PathOperands, tolerance: Tensor, *, of_shapes: bool = False) -> Tensor:
