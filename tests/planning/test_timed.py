@@ -132,6 +132,18 @@ def test_planned_paths_among_obstacles(robots, device):
     judge(found, planned.joints, (velocity, ACCELERATION, JERK))
 
 
+def test_a_curve_depends_on_no_other_one_of_its_batch(robots, device):
+    robot, world = robots["panda"], MeshWorld(device=device)
+    world.add("post", Cylinder(0.05, 1.0), (0.5, 0.0, 0.5, 1, 0, 0, 0))
+    paths = free_paths(robot, world, np.random.default_rng(21), 3, 5)
+    paths[1, 1:-1] = paths[1, :1].lerp(paths[1, -1:], 0.5)  # one with fewer corners
+    limits = {"velocity": 2.0, "acceleration": ACCELERATION, "jerk": JERK}
+    together = timed(paths, robot, world, **limits)
+    alone = [timed(path[None], robot, world, **limits).duration.item() for path in paths]
+    # Rows with fewer pieces are cut into as many as others, by which bounds change a little.
+    assert together.duration.tolist() == pytest.approx(alone, rel=1e-6)
+
+
 def test_the_scene_of_each_row(robots, device):
     """Envs, bases and allowed contacts are those of the paths."""
     robot, world = robots["panda"], MeshWorld(n_envs=2, device=device)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from warp_collision.planning.motion_limits import MotionLimits
 
 _Array = NDArray[np.float64]
-_FINE = 256  # of positions along a path, and of moments
+_FINE = 128  # of positions along a path, and of moments
 _WINDOW = 1.5  # of means, in units of the time from rest to the highest speed
 
 

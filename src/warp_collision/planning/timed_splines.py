@@ -33,8 +33,8 @@ DEGREE = 3
 # Control points at each end, which are equal: the curve begins and ends at rest.
 _FIXED = 3
 # h relative to the shortest one that the limits allow: at first, and at last.
-_SLACK, _LEAST_SLACK, _LESS = 0.03, 0.004, 0.4
-_PATIENCE = 1  # iterations without a gain, then the slack is reduced
+_SLACK, _LEAST_SLACK, _LESS = 0.03, 0.004, 0.3
+_PATIENCE = 0  # iterations without a gain, then the slack is reduced
 _GAIN = 0.006
 _NEWTON_STEPS = torch.tensor([6], dtype=torch.int32)  # of an iteration
 _ACTIVATION = 0.01  # m, from which clearance on collision costs count
@@ -64,14 +64,26 @@ class Splines:
         return self.span * (self.points.shape[1] - DEGREE)
 
 
+def control_points(points: _Array) -> _Array:
+    """Bernstein coefficients (batch, 3 pieces + 1, n_joints) of splines (batch, n, n_joints).
+
+    Neighbouring pieces share the one where they meet.
+    """
+    before, inner, after = points[:, :-2], points[:, 1:-1], points[:, 2:]
+    batch, n, joints = inner.shape
+    found = np.empty((batch, DEGREE * n - 2, joints))
+    found[:, ::DEGREE] = (before + 4.0 * inner + after) / 6.0
+    found[:, 1::DEGREE] = (2.0 * inner[:, :-1] + inner[:, 1:]) / 3.0
+    found[:, 2::DEGREE] = (inner[:, :-1] + 2.0 * inner[:, 1:]) / 3.0
+    found[:, 0], found[:, -1] = points[:, 0], points[:, -1]  # to the bit
+    return found
+
+
 def bernstein(points: _Array) -> _Array:
     """Bernstein coefficients (batch, pieces, 4, n_joints) of splines (batch, n, n_joints)."""
-    a, b, c, d = points[:, :-3], points[:, 1:-2], points[:, 2:-1], points[:, 3:]
-    middle = (2.0 * b + c) / 3.0, (b + 2.0 * c) / 3.0
-    pieces = np.stack([(a + 4.0 * b + c) / 6.0, *middle, (b + 4.0 * c + d) / 6.0], axis=2)
-    pieces[:, 0, 0], pieces[:, -1, -1] = points[:, 0], points[:, -1]  # to the bit
-    pieces[:, :-1, -1] = pieces[:, 1:, 0]
-    return pieces
+    shared = control_points(points)
+    first = DEGREE * np.arange(points.shape[1] - DEGREE)
+    return shared[:, first[:, None] + np.arange(DEGREE + 1)]
 
 
 def differences(points: _Array) -> list[_Array]:
@@ -118,13 +130,8 @@ class SplineDescent:
 
     def hits(self, points: _Array, rows: _Rows) -> NDArray[np.bool_]:
         """Pieces (m, pieces) of the splines of rows (m,) that are not proven free."""
-        pieces = bernstein(points)
-        shared = np.concatenate(
-            (pieces[:, :, :-1].reshape(len(points), -1, points.shape[2]), pieces[:, -1, -1:]),
-            axis=1,
-        )
         device = self._problems.world.device
-        on_device = torch.from_numpy(shared).float().to(device)
+        on_device = torch.from_numpy(control_points(points)).float().to(device)
         index = torch.from_numpy(rows).to(device)
         return self._problems.curve_hits(on_device, index, DEGREE).cpu().numpy()
 

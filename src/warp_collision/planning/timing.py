@@ -37,8 +37,8 @@ from warp_collision.world import MeshWorld
 
 _Array = NDArray[np.float64]
 _Piecewise = tuple[_Array, _Array]
-# Spans of a spline beside the pieces that stop at corners, and at most.
-_SPANS, _MOST_SPANS = 20, 128
+# Spans of a spline beside the pieces that stop at corners, at most, and rounded up to multiples.
+_SPANS, _MOST_SPANS, _ROUNDED_TO = 20, 128, 16
 # How often corners that hit are passed more slowly; and how often spans are doubled where a spline
 # along the curve that stops is not free.
 _SLOWED, _DOUBLED = 4, 2
@@ -281,12 +281,31 @@ def _make_faster(
     descent: SplineDescent,
     max_iterations: int,
 ) -> NDArray[np.bool_]:
-    """Replaces curves that stop at corners by faster ones, and returns which (batch,)."""
+    """Replaces curves that stop at corners by faster ones, and returns which (batch,).
+
+    Rows with equally many spans go side by side: what becomes of a row depends on no other one.
+    """
     faster = np.zeros_like(moves)
-    most = max(len(times) for times, _ in parts)
-    spans = min(_SPANS + most, _MOST_SPANS)
-    left = np.flatnonzero(moves)
-    blends = {row: Blend(corners[row], descent.limits) for row in left}
+    spans = np.array([_SPANS + len(times) for times, _ in parts])
+    spans = np.minimum(-(-spans // _ROUNDED_TO) * _ROUNDED_TO, _MOST_SPANS)
+    for count in np.unique(spans[moves]).tolist():
+        rows = np.flatnonzero(moves & (spans == count))
+        faster[rows] = _made_faster(parts, corners, rows, descent, count, max_iterations)
+    return faster
+
+
+def _made_faster(
+    parts: list[_Piecewise],
+    corners: list[_Array],
+    rows: NDArray[np.int64],
+    descent: SplineDescent,
+    spans: int,
+    max_iterations: int,
+) -> NDArray[np.bool_]:
+    """`_make_faster` of some rows (m,), by splines with so many spans."""
+    faster = np.zeros(len(parts), dtype=np.bool_)
+    left = rows
+    blends = {row: Blend(corners[row], descent.limits) for row in left.tolist()}
     free: dict[int, _Array] = {}
 
     def hits_of(points: _Array) -> NDArray[np.bool_]:
@@ -299,12 +318,12 @@ def _make_faster(
 
     def run() -> None:
         """Makes the free ones faster."""
-        rows = np.array(list(free), dtype=np.int64)
-        if len(rows) == 0:
+        if not free:
             return
-        found = descent.run(np.stack(list(free.values())), rows, max_iterations)
+        index_of = np.array(list(free), dtype=np.int64)
+        found = descent.run(np.stack(list(free.values())), index_of, max_iterations)
         pieces = bernstein(found.points)
-        for index, row in enumerate(rows):
+        for index, row in enumerate(free):
             if found.duration[index] < parts[row][0][-1]:
                 times = found.span[index] * np.arange(pieces.shape[1] + 1)
                 parts[row], faster[row] = (times, pieces[index]), True
@@ -322,7 +341,7 @@ def _make_faster(
             hits = hits_of(np.stack([_samples(parts[row], spans) for row in left]))
             left, spans = left[hits.any(axis=1)], 2 * spans
             run()
-    return faster
+    return faster[rows]
 
 
 def _samples(part: _Piecewise, spans: int) -> _Array:
