@@ -141,7 +141,10 @@ def plan_to(
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """Which of the goals (n, 7) are reached from the first pose of the arm, and the paths there."""
     found = optimize_paths(
-        *(POSES[:1].expand(len(goals), -1), goals, studio.robot, world),
+        POSES[:1].expand(len(goals), -1),
+        goals,
+        studio.robot,
+        world,
         until="first",
         on_invalid_endpoints="mark",
         ignore=STANDS if "seen" in world.names() else (),
@@ -224,7 +227,10 @@ def hand_path(studio: Studio) -> torch.Tensor:
         ]
     )
     found = optimize_paths(
-        *(stops[:-1], stops[1:], studio.robot, known),
+        stops[:-1],
+        stops[1:],
+        studio.robot,
+        known,
         until="first",
         generator=torch.Generator().manual_seed(0),
     )

@@ -157,7 +157,9 @@ class Mover:
         for way, iterations in (("stops", 0), ("curve", 60)):
             begin = time.process_time()
             found: TimedPaths = timed(
-                *(given, self.robot, world),
+                given,
+                self.robot,
+                world,
                 **{"velocity": velocity, "acceleration": ACCELERATION, "jerk": JERK},
                 **{"margin": MARGIN, "max_iterations": iterations},
             )

@@ -182,9 +182,15 @@ def row_of(name: str, count: int, motions: int, scenes: int) -> list[str]:
     truth, near = clearance <= 0.0, clearance < NEAR
     agree = hit == truth
     return [
-        *(name, str(len(hit)), f"{agree.mean():.1%}", f"{agree[near].mean():.1%} of {near.sum()}"),
-        *(str((~hit & truth).sum()), f"{(spheres == truth)[near].mean():.1%}"),
-        *(f"{free} of {tried}", str(touching), f"{time.process_time() - begin:.0f} s"),
+        name,
+        str(len(hit)),
+        f"{agree.mean():.1%}",
+        f"{agree[near].mean():.1%} of {near.sum()}",
+        str((~hit & truth).sum()),
+        f"{(spheres == truth)[near].mean():.1%}",
+        f"{free} of {tried}",
+        str(touching),
+        f"{time.process_time() - begin:.0f} s",
     ]
 
 

@@ -242,12 +242,18 @@ def row_of(name: str, count: int, *, is_cold: bool = False) -> list[str]:
     spheres = [*map(robot.sphere_links.count, set(robot.sphere_links))]
     home = f"{len(found.touching)} of {len(found.home)} pairs touch" if found.home else "free"
     return [
-        *(name, str(robot.n_spheres), f"{np.mean(spheres):.0f}, {max(spheres)}"),
+        name,
+        str(robot.n_spheres),
+        f"{np.mean(spheres):.0f}, {max(spheres)}",
         f"{1e3 * np.median(lengths):.0f}, {1e3 * lengths.max():.0f} mm",
         f"{np.median(shares):.1%}, {shares.max():.1%}",
-        *(f"{seconds:.0f} s", best_of_five(robot.self_collision_pairs), load_time),
+        f"{seconds:.0f} s",
+        best_of_five(robot.self_collision_pairs),
+        load_time,
         *(f"{share[1:].mean():.1%}" for share in (found.spheres, found.meshes)),
-        *(f"{found.agree:.1%}", str(found.missed), home),
+        f"{found.agree:.1%}",
+        str(found.missed),
+        home,
     ]
 
 

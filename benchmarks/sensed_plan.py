@@ -90,7 +90,10 @@ def plan(
     seen.clear(robot, ends, margin=margin)
     world.update("never seen", seen.to_voxel_grid().unseen)
     found = optimize_paths(
-        *(ends[:1], ends[1:], robot, world),
+        ends[:1],
+        ends[1:],
+        robot,
+        world,
         until="first",
         on_invalid_endpoints="mark",
         generator=torch.Generator().manual_seed(0),

@@ -167,9 +167,7 @@ _MODULES = {
     "validate": ("checking",),
     "world": ("MeshWorld",),
 }
-_SUBPACKAGES = (
-    *("examples", "io", "planning", "poses", "robot", "sampling", "viewer", "warp_primitives"),
-)
+_SUBPACKAGES = "examples io planning poses robot sampling viewer warp_primitives".split()
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 

@@ -36,9 +36,9 @@ def in_collision(
         poses: see `sphere_cost`.
 
     Returns:
-        (batch, horizon, n_spheres) bool. True also where a sphere or a pose is not finite, where
-        there is no such env, or where rounding of more than a millimetre, as kilometres from the
-        origin, may hide a contact. False for disabled spheres.
+        (batch, horizon, n_spheres) bool. True also where a sphere or a pose is not finite, and
+        where there is no such env. Kilometres from the origin float32 rounds by more than a
+        millimetre: what may be a contact is true there. False for disabled spheres.
 
     Raises:
         TypeError, ValueError: as `sphere_cost`.

@@ -116,13 +116,13 @@ def pose_from_matrix(matrix: torch.Tensor) -> torch.Tensor:
     one = torch.ones_like(xx)
     products = torch.stack(
         [
-            *(one + xx + yy + zz, zy - yz, xz - zx, yx - xy),
-            *(zy - yz, one + xx - yy - zz, yx + xy, xz + zx),
-            *(xz - zx, yx + xy, one - xx + yy - zz, zy + yz),
-            *(yx - xy, xz + zx, zy + yz, one - xx - yy + zz),
+            one + xx + yy + zz, zy - yz, xz - zx, yx - xy,
+            zy - yz, one + xx - yy - zz, yx + xy, xz + zx,
+            xz - zx, yx + xy, one - xx + yy - zz, zy + yz,
+            yx - xy, xz + zx, zy + yz, one - xx - yy + zz,
         ],
         dim=-1,
-    ).unflatten(-1, (4, 4))
+    ).unflatten(-1, (4, 4))  # fmt: skip
     longest = products.diagonal(dim1=-2, dim2=-1).argmax(-1)
     index = longest[..., None, None].expand(*longest.shape, 1, 4)
     row = products.gather(-2, index).squeeze(-2)

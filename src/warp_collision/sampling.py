@@ -190,9 +190,9 @@ def choice(
 
     Raises:
         TypeError: an argument of another type.
-        ValueError: no items, fewer than k items without replacement, or p is not a distribution
-            over a (see `sample_bernoulli` for when values are checked), or requires a gradient
-            without replacement.
+        ValueError: no items, or fewer than k without replacement. p is not a distribution over a
+            (`sample_bernoulli` says when values are checked), or requires a gradient without
+            replacement.
 
     Example:
         >>> import torch

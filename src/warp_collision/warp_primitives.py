@@ -27,17 +27,17 @@ compute_esdf         bool                         cost is weight times the dista
 ===================  ===========================  =================================================
 
 Spheres of other floating dtypes and layouts are converted once. All else is read and written in
-place: contiguous, of the dtype above (ids also as u64), in this shape or with neighbouring axes
-merged, as in a flat buffer; the cost is returned in the shape of `out_cost`.
+place. It must be contiguous and of the dtype above (ids also as u64). Neighbouring axes may be
+merged, as in a flat buffer. The cost is returned in the shape of `out_cost`.
 
 The padding of a `MeshWorld` belongs to its slots: it counts with its `mesh_ids` and views of them;
 copies of ids of padded obstacles raise.
 
 Mesh ids may be those of a `MeshWorld` or of the caller's own `wp.Mesh`, with or without winding
-numbers, which must be alive until the kernel has run and have a face. Those are read at their first
-use and compared before each launch, so that a refit or another mesh under the same id is detected;
-see `world.external_meshes`. In filled and enabled slots an id that is neither 0 nor a living mesh
-crashes the process; the mode `warp_collision.checking` raises before.
+numbers. A mesh must have a face, and live until the kernel has run. Meshes of the caller are read
+at their first use and compared before each launch, so that a refit or another mesh under the same
+id is detected; see `world.external_meshes`. In filled and enabled slots an id that is neither 0 nor
+a living mesh crashes the process; the mode `warp_collision.checking` raises before.
 
 A buffer that is overwritten between forward and backward raises in backward. A call with spheres
 that require no gradient, or under `torch.no_grad`, as in a line search, leaves `out_grad` alone. So
@@ -180,8 +180,14 @@ class SdfMeshWarpPy(_WritesBuffers):
             launch(
                 sphere_esdf,
                 spheres.shape[:-1],
-                *(spheres, env_index, scene.completed(), weight, max_dist),
-                *(cost, gradient if needs_gradient else None, active),
+                spheres,
+                env_index,
+                scene.completed(),
+                weight,
+                max_dist,
+                cost,
+                gradient if needs_gradient else None,
+                active,
                 device=spheres.device,
                 items=cost.numel(),
             )

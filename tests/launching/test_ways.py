@@ -98,7 +98,7 @@ def calls() -> dict[str, Callable[[], Any]]:
         ("joint_path_in_collision", 48, 18),
         ("optimize_paths", 700, 31),
         ("RobotChecker", 23, 12),
-        ("add", 77, 16),
+        ("add", 60, 16),
     ],
 )
 def test_ways(name: str, functions: int, files: int, calls: dict[str, Callable[[], Any]]) -> None:

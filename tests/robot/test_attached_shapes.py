@@ -5,7 +5,7 @@ import pytest
 import torch
 import trimesh
 
-from arms import arm_in
+from arms import LOOSE, arm_in
 from cases import mostly_slow
 from reference import Array
 from warp_collision import (
@@ -27,7 +27,6 @@ pytest.importorskip("coal", reason="the judge needs coal, of the extra 'dev'")
 from mesh_judge import Fixed, MeshJudge, of_balls, of_mesh
 
 POSE = (0.05, -0.08, 0.2, 0.8, 0.3, -0.4, 0.3)
-LOOSE = 0.004  # by which pieces stick out [m]
 LINKS = ("base", "upper", "elbow", "tool")
 
 

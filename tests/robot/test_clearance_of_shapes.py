@@ -5,7 +5,7 @@ import pytest
 import torch
 import trimesh
 
-from arms import arm_in
+from arms import LOOSE
 from cases import mostly_slow
 from reference import Array
 from warp_collision import (
@@ -24,14 +24,8 @@ from warp_collision.robot.model.sampled_pairs import random_joints
 pytest.importorskip("coal", reason="the judge needs coal, of the extra 'dev'")
 from mesh_judge import Fixed, MeshJudge, of_mesh
 
-LOOSE = 0.004  # by which pieces may stick out of a link of the arm [m]
 NAMES = ("box", "ring", "can")
 TURN = (0.2, -0.1, 0.3, 0.9, 0.3, -0.2, 0.1)
-
-
-@pytest.fixture(scope="module")
-def arm(tmp_path_factory) -> RobotSpheres:
-    return arm_in(tmp_path_factory.mktemp("arm"))
 
 
 def scene(device: torch.device) -> tuple[MeshWorld, list[Fixed]]:

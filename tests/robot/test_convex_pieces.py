@@ -11,7 +11,7 @@ import torch
 import trimesh
 from scipy.optimize import nnls
 
-from arms import ARM, bracket
+from arms import bracket
 from pieces import outside_of
 from warp_collision import (
     Cuboid,
@@ -28,14 +28,6 @@ from warp_collision.robot.model.link_shapes import mesh_in_link
 from warp_collision.robot.model.sampled_pairs import random_joints
 
 TOLERANCE, NEAR = 1e-3, 0.03
-
-
-@pytest.fixture(scope="module")
-def arm(tmp_path_factory) -> RobotSpheres:
-    folder = tmp_path_factory.mktemp("arm")
-    bracket().export(folder / "bracket.stl")
-    (folder / "arm.urdf").write_text(ARM)
-    return RobotSpheres(folder / "arm.urdf")
 
 
 def distance(first: ConvexPiece, second: ConvexPiece) -> float:

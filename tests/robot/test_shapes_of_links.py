@@ -11,7 +11,6 @@ import pytest
 import torch
 import trimesh
 
-from arms import arm_in
 from cases import mostly_slow
 from exact_scenes import library_shape
 from exact_shapes import capsule, cuboid, cylinder, half_space, sphere
@@ -30,11 +29,6 @@ from warp_collision.robot.model.link_shapes import mesh_in_link
 from warp_collision.robot.model.sampled_pairs import random_joints
 
 SPACING = 0.015  # of samples of the shapes [m]
-
-
-@pytest.fixture(scope="module")
-def arm(tmp_path_factory) -> RobotSpheres:
-    return arm_in(tmp_path_factory.mktemp("arm"))
 
 
 def samples_of(arm: RobotSpheres) -> dict[str, Array]:

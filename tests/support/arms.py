@@ -6,6 +6,7 @@ import trimesh
 
 from warp_collision import RobotSpheres
 
+LOOSE = 0.004  # by which pieces may stick out of a link [m]
 ARM = """<robot name="arm">
   <link name="base">
     <collision><origin xyz="0.05 0 0.1" rpy="0.2 0.1 0.4"/>

@@ -42,14 +42,14 @@ def slots_with(obstacle: MeshObstacle, *names: str) -> Slots:
     slots = Slots(2)
     edit = Edit()
     slots.fill(edit, 1, 0, [Slot(name, obstacle) for name in names])
-    assert slots.most == 0
+    assert slots.envs == [[], []]
     edit.run()
     return slots
 
 
 def test_slots_are_found_by_name_and_index(obstacle: MeshObstacle) -> None:
     slots = slots_with(obstacle, "a", "b")
-    assert (slots.index("b", 1), slots.index(0, 1), slots.most) == (1, 0, 2)
+    assert (slots.index("b", 1), slots.index(0, 1), len(slots.envs[1])) == (1, 0, 2)
     with pytest.raises(KeyError, match="env 0, which holds no meshes; got 'b'"):
         slots.index("b", 0)
     with pytest.raises(IndexError, match=r"index must be in \[0, 2\) in env 1, got 2"):
@@ -106,7 +106,7 @@ def test_a_removal_takes_as_many_steps_of_any_number_of_slots(obstacle: MeshObst
             edit.run()
         finally:
             sys.settrace(None)
-        assert slots.most == count - 1
+        assert len(slots.envs[1]) == count - 1
         return total
 
     assert 0 < instructions(10) == instructions(2000)
@@ -134,7 +134,7 @@ def fill(storage: SceneStorage, env: int, *entries: Entry) -> None:
     """Fills the first slots of an env."""
     edit = Edit()
     storage.fill(edit, env, 0, entries)
-    storage.set_count(edit, env, len(entries))
+    edit.then(storage.tables.n_meshes[env].fill_, len(entries))
     assert not storage.tables.n_meshes.any()
     edit.run()
 

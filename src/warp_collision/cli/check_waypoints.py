@@ -628,7 +628,7 @@ def always_in_contact(report: CollisionReport) -> list[str]:
     ways = [*dict.fromkeys(always)]
     more = f", and {len(ways) - _MOST_WAYS} more" if len(ways) > _MOST_WAYS else ""
     return [
-        "what touches at all joint values, no motion changes; left out where it is wanted by "
+        "no motion can change contacts at all joint values; if they are wanted, leave them out by "
         f"{' '.join(ways[:_MOST_WAYS])}{more}"
     ]
 

@@ -29,9 +29,9 @@ def read_urdf(path: Path, *, planes: bool = False) -> Element:
     shapes that are a <plane>, unless `planes` are kept.
 
     Raises:
-        ValueError: no well-formed XML (as in `read_xml`), another root, macros that are not
-            expanded, a link, joint or shape inside another element than its own, or twice what
-            stands once. It names the file and the link or joint.
+        ValueError: no well-formed XML (as in `read_xml`), another root, or macros that are not
+            expanded. A link, joint or shape is misplaced, or an element is there twice. It names
+            the file and the link or joint.
     """
     with errors_at(escaped(str(path))):
         robot, prefixed = read_xml_leniently(path)

@@ -85,8 +85,8 @@ class UsdStage(NamedTuple):
 def read_stage(path: Path, package_dirs: Sequence[Path] = ()) -> UsdStage:
     """Reads the geometric prims of a USD file, with all payloads.
 
-    If anything on the stage has a collision API, only what has one, itself or by an ancestor, is
-    read, visible or not; else all that is visible is, but guides.
+    If anything on the stage has a collision API, only prims that have one, or whose ancestor has
+    one, are read, visible or not. Otherwise all visible prims are read, except guides.
 
     Args:
         path: the file. Sublayers, references and payloads lie in its folder or below.

@@ -68,10 +68,9 @@ def load_spheres(path: str | os.PathLike[str]) -> torch.Tensor:
 
     Args:
         path: a .npy file, or an .npz file with an array `spheres` or with a single array, of at
-            most 1 GiB if it is compressed. The array holds x, y, z, radius in
-            metres along its last axis, with shape (n_spheres, 4), (horizon, n_spheres, 4) or
-            (batch, horizon, n_spheres, 4); integers and other floats are converted to float32. A
-            negative radius disables a sphere.
+            most 1 GiB if it is compressed. Its shape is (n_spheres, 4), (horizon, n_spheres, 4) or
+            (batch, horizon, n_spheres, 4), with x, y, z, radius [m] along the last axis. Integers
+            and other floats are converted to float32. A negative radius disables a sphere.
 
     Returns:
         (batch, horizon, n_spheres, 4) float32 on the CPU; missing leading axes have length 1.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,7 @@ def sequence(value: object, where: str, what: str) -> list[Any]:
     return items
 
 
-def check_keys(values: dict[Any, Any], where: str, *, allowed: tuple[str, ...]) -> None:
+def check_keys(values: dict[Any, Any], where: str, *, allowed: Sequence[str]) -> None:
     """Raises unless all keys are allowed."""
     for key in values:
         if key not in allowed:

@@ -238,9 +238,8 @@ def save_world_file(path: str | os.PathLike[str], obstacles: Mapping[str, Obstac
     Args:
         path: .yaml or .yml for cuRobo's layout, which groups obstacles by kind; meshes, and what
             sensors saw, are written beside it, into a folder of its name and `_meshes`. Or .glb for
-            a glTF scene, y up, in which exact shapes are meshes around them for everyone else,
-            height fields become meshes, and what else sensors saw has no place. Existing files are
-            replaced.
+            a glTF scene, y up. Other programs read an exact shape there as a mesh around it. Height
+            fields become meshes; clouds and grids cannot be written. Existing files are replaced.
         obstacles: at least one, by name.
 
     Raises:

@@ -23,16 +23,16 @@ _NUMBERED = {1: "box", 2: "sphere", 3: "cylinder", 4: "cone", 5: "prism"}
 _SIZES = {"box": 3, "sphere": 1, "cylinder": 2, "cone": 2, "prism": 1}
 _ADD = (0, "ADD", "add")
 _SCENE = (
-    *("name", "is_diff", "robot_model_name", "robot_state", "fixed_frame_transforms"),
-    *("allowed_collision_matrix", "link_padding", "link_scale", "object_colors", "world"),
-)
+    "name is_diff robot_model_name robot_state fixed_frame_transforms allowed_collision_matrix "
+    "link_padding link_scale object_colors world"
+).split()
 # In MoveIt both sides of it are free, and it is touched where a shape crosses it.
 _PLANE = "a plane without a solid side: add a HalfSpace for it"
 _WORLD = ("collision_objects", "octomap", "fixed_frame_transforms")
 _OBJECT = (
-    *("header", "pose", "id", "type", "operation", "primitives", "primitive_poses"),
-    *("meshes", "mesh_poses", "planes", "plane_poses", "subframe_names", "subframe_poses"),
-)
+    "header pose id type operation primitives primitive_poses meshes mesh_poses planes plane_poses "
+    "subframe_names subframe_poses"
+).split()
 
 
 def is_planning_scene(document: object) -> bool:

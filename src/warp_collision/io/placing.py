@@ -44,7 +44,7 @@ def place_shape(shape: Shape | Sensed, world_from_shape: np.ndarray) -> Obstacle
     """An exact shape under a transform (4, 4), as an exact shape wherever it stays one.
 
     It does where the transform scales along the axes of the shape alone, and a round shape equally
-    across them; a half space always does; what a sensor saw is neither scaled nor mirrored.
+    across them. A half space always does. A sensed obstacle must be neither scaled nor mirrored.
     Anything else, as an ellipsoid, becomes a mesh that contains it.
     """
     linear = world_from_shape[:3, :3]

@@ -53,8 +53,8 @@ class TrajectoryPoints(NamedTuple):
 def is_trajectory(path: Path) -> bool:
     """Whether a file is one of a trajectory.
 
-    That is a .json, a .csv with a column `time`, or an .npz with `times` and `velocities`: times
-    alone beside waypoints say nothing of how a robot moves between them. False too where it cannot
+    That is a .json, a .csv with a column `time`, or an .npz with `times` and `velocities`. Times
+    alone do not define how a robot moves between waypoints. False too where it cannot
     be read: its reader has the error.
     """
     ending = path.suffix.lower()

@@ -30,13 +30,13 @@ _AXES = {"X": (1.0, 0.0, 0.0), "Y": (0.0, 1.0, 0.0), "Z": (0.0, 0.0, 1.0)}
 def add_usd(builder: SceneBuilder, path: Path, package_dirs: Sequence[Path] = ()) -> None:
     """Adds the shapes and meshes of a USD stage under their paths, without the first slash.
 
-    If anything on the stage has a collision API, only what has one, itself or by an ancestor, is an
-    obstacle, visible or not; else all that is visible is, but guides. Instances are there one by
-    one, those of a PointInstancer as `instancer/0`, `instancer/1` and so on, with the paths below
-    their prototypes. Lengths are scaled to metres (`metersPerUnit`, 0.01 if not written), and a
-    stage with y up (also if not written) is turned so that z is up. Values are those at the
-    earliest time. Subdivision surfaces are their cages. A Plane is solid below and has no end,
-    whatever size it is drawn with, as in physics engines.
+    If anything on the stage has a collision API, the obstacles are the prims that have one, or
+    whose ancestor has one, visible or not. Otherwise they are all visible prims except guides.
+    Instances are there one by one, those of a PointInstancer as `instancer/0`, `instancer/1` and so
+    on, with the paths below their prototypes. Lengths are scaled to metres (`metersPerUnit`, 0.01
+    if not written), and a stage with y up (also if not written) is turned so that z is up. Values
+    are those at the earliest time. Subdivision surfaces are their cages. A Plane is solid below and
+    has no end, whatever size it is drawn with, as in physics engines.
 
     Layers lie in the folder of the file or below, or in `package_dirs` or below.
 

@@ -37,10 +37,7 @@ Pose = tuple[float, ...]
 
 _OF_ALL = ("padding", "enabled")
 # Irrelevant to collisions.
-_IGNORED = (
-    *("color", "texture", "texture_id", "material"),
-    *("vertex_colors", "vertex_normals", "face_colors"),
-)
+_IGNORED = "color texture texture_id material vertex_colors vertex_normals face_colors".split()
 _UNUSED = ("feature_dtype", "xyzr_tensor")
 _VOXEL = 0.02  # cuRobo's default [m]
 _HALF_DIAGONAL = 0.5 * 3.0**0.5

@@ -20,9 +20,9 @@ class PathRow(NamedTuple):
         path: (horizon, n_joints) joint values [rad, prismatic: m], or (horizon, n_spheres, 4)
             spheres x, y, z, radius [m]; of any horizon from 1 on. Or a `JointCurve` of one curve,
             whose ends of pieces count as waypoints. None where there is none.
-        world: a name among the worlds of the labeler, the path of a world file, a mapping as
-            `warp_collision.io.load_world_mapping` takes it, or such a mapping as JSON; None for the
-            labeler's only world.
+        world: a name among the worlds of the labeler, or the path of a world file. Or a mapping for
+            `warp_collision.io.load_world_mapping`, as it is or as JSON. None for the labeler's only
+            world.
         id: of the row.
         base_pose: (7,) of the robot's root link in the world; None for the labeler's.
         env: which env of a world that has several.

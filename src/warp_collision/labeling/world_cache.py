@@ -63,8 +63,8 @@ class WorldCache:
     """Keeps worlds that were used last, as envs of one `MeshWorld`.
 
     Attributes:
-        worlds: by name: a world file, a mapping, or a sequence of these, one for each env; or one
-            of them, or a `MeshWorld`, for all rows that name none.
+        worlds: by name: a world file, a mapping, or a sequence of these, one for each env. Or one
+            of them, or a `MeshWorld`, for all rows without a name.
         folder: what relative paths start from.
         max_bytes: bound of what is kept, by an estimate from above. A world that is larger is
             alone.

@@ -35,11 +35,9 @@ class Edit:
     def run(self) -> None:
         """Runs all steps; those of an edit that is interrupted are all run once more."""
         try:
-            self._run()
+            for step in self._steps:
+                step()
         except BaseException:
-            self._run()
+            for step in self._steps:
+                step()
             raise
-
-    def _run(self) -> None:
-        for step in self._steps:
-            step()

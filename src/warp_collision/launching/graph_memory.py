@@ -135,8 +135,12 @@ def _driver(kind: str) -> Any:
     try:
         driver, libc = ctypes.CDLL(DRIVERS[kind]), _libc()
         needed = (
-            *(driver.cuStreamGetCaptureInfo_v2, driver.cuUserObjectCreate),
-            *(driver.cuGraphRetainUserObject, libc.sem_init, libc.sem_post, libc.sem_trywait),
+            driver.cuStreamGetCaptureInfo_v2,
+            driver.cuUserObjectCreate,
+            driver.cuGraphRetainUserObject,
+            libc.sem_init,
+            libc.sem_post,
+            libc.sem_trywait,
         )
     except (OSError, AttributeError, TypeError):
         return None

@@ -183,16 +183,15 @@ def prepare(
             outward. In any case vertices at one float32 position are merged, faces without area
             dropped, slivers split and long thin quads sliced. None of this moves the surface by
             more than 2**-22 of the largest coordinate.
-        sign: "winding" approximates the winding number of far faces by a tree, "exact_winding"
-            sums it over all faces where the approximation is in doubt, "auto" takes the first
-            for closed meshes and the second for others. Closed ones that are certainly convex
-            need neither: there a point is inside where it is behind the face that is closest.
-            "sheet" is a surface without an inside, as of an open mesh: the distance to it is
-            positive on both sides.
+        sign: "winding" approximates the winding number of far faces by a tree. "exact_winding" sums
+            it over all faces where the approximation is in doubt. "auto" takes the first for closed
+            meshes and the second for others. Closed meshes that are certainly convex need neither:
+            a point is inside where it is behind the closest face. "sheet" is a surface without an
+            inside: the distance to it is positive on both sides.
 
     Raises:
-        ValueError: no face has an area. A face is thinner than queries see (a height below
-            1/450,000 of its length, or 1e-18 m^2), and no others cover it to 2**-22 of the largest
+        ValueError: no face has an area. A face is too thin for queries (a height below 1/450,000 of
+            its length, or 1e-18 m^2), and no other face covers it to 2**-22 of the largest
             coordinate. Long thin quads would take more than a million slices.
     """
     if sign not in get_args(SignMethod):

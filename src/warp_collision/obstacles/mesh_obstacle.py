@@ -267,8 +267,10 @@ def record_of_shape(placed: PlacedShape, device: torch.device) -> torch.Tensor:
 
 def describe_shape(record: Any, placed: PlacedShape) -> None:
     """Describes an exact shape in the `MeshRecord` of its mesh."""
-    placed = placed.axis_aligned()
     is_aligned = placed.is_axis_aligned
+    if not is_aligned:
+        placed = placed.axis_aligned()
+        is_aligned = placed.is_axis_aligned
     half, middle = placed.shape.half_extents, placed.shape.kernel_center
     if is_aligned:
         middle = middle + placed.center

@@ -48,8 +48,8 @@ class MeshReport:
     Attributes:
         n_faces: faces as given.
         n_components: components connected by shared edges.
-        closed: every edge has as many faces on one side as on the other, in what queries see; up to
-            rounding where faces without area were dropped from between others.
+        closed: whether every edge has as many faces on one side as on the other. Faces without area
+            that were dropped from between others do not count.
         consistent: neighbouring faces agree in orientation.
         degenerate_faces: faces without area, and those that queries do not see and the others cover
             to 2**-22 of the largest coordinate; all of them were dropped.

@@ -566,8 +566,12 @@ class OccupancyMap:
         launch.launch(
             find_shown,
             shown.shape,
-            *(table, torch.tensor([far], device=self._device), self._grid),
-            *(self._states, self._tensor(unseen), shown),
+            table,
+            torch.tensor([far], device=self._device),
+            self._grid,
+            self._states,
+            self._tensor(unseen),
+            shown,
             device=self._device,
         )
         parts = (shown.sum(dim=1) / max(len(unseen), 1)).tolist()

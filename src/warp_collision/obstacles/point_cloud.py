@@ -85,9 +85,9 @@ class PointCloud(Sensed):
             radius: of the balls [m], a positive number or (n,); not given if the points have radii.
             drop_invalid: leave out points that are not finite, as sensors give without a return;
                 without, they are an error.
-            capacity: how many points updates may have. Its slot has room for as many from the
-                beginning, and they are written in place, in a CUDA graph too; each takes as long as
-                one of that many points.
+            capacity: how many points updates may have. The slot has room for them from the
+                beginning. Updates are written in place, in a CUDA graph too, and each takes as long
+                as one of that many points.
 
         Raises:
             TypeError: no real numbers.

@@ -32,11 +32,11 @@ _DRAWN_SIDE, _DRAWN_DEPTH, _MESH_SIDE = 20.0, 1.0, 2000.0
 _CORNERS = 2.0 * np.indices((2, 2, 2)).reshape(3, 8).T - 1.0
 SIDES_OF_CUBE = np.array(
     [
-        *((0, 1, 3), (0, 3, 2), (4, 6, 7), (4, 7, 5)),  # x
-        *((0, 4, 5), (0, 5, 1), (2, 3, 7), (2, 7, 6)),  # y
-        *((0, 2, 6), (0, 6, 4), (1, 5, 7), (1, 7, 3)),  # z
+        (0, 1, 3), (0, 3, 2), (4, 6, 7), (4, 7, 5),  # x
+        (0, 4, 5), (0, 5, 1), (2, 3, 7), (2, 7, 6),  # y
+        (0, 2, 6), (0, 6, 4), (1, 5, 7), (1, 7, 3),  # z
     ]
-)
+)  # fmt: skip
 
 
 class Triangles(NamedTuple):
@@ -55,7 +55,13 @@ class HasTriangles(Protocol):
 
 
 class _Symmetric:
-    """What shapes share that are round about the z axis, unless they say otherwise."""
+    """What shapes share that are round about the z axis, unless they say otherwise.
+
+    Attributes:
+        kernel_center: (3,) point that the formula of the kernels is about [m].
+    """
+
+    kernel_center: Any = (0.0, 0.0, 0.0)
 
     @property
     def half_extents(self) -> np.ndarray:
@@ -65,11 +71,6 @@ class _Symmetric:
     def box(self) -> Triangles:
         """The bounding box."""
         return box_around(self.half_extents * np.array([[-1.0], [1.0]]))
-
-    @property
-    def kernel_center(self) -> np.ndarray:
-        """(3,) point that the formula of the kernels is about [m]."""
-        return np.zeros(3)
 
     @property
     def kernel_size(self) -> np.ndarray:

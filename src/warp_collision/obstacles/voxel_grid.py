@@ -104,8 +104,8 @@ class VoxelGrid(Sensed):
     that of the centers. A grid of squared distances bounds it by one read, and where that does not
     decide, the faces between occupied and free voxels do.
 
-    Voxels that were never seen are occupied unless they are said to be free; `unseen` and `seen`
-    are the two parts of a grid, to be added under names of their own.
+    Unobserved voxels are occupied unless `unknown` makes them free. `seen` and `unseen` are the two
+    parts of a grid; each can be added under a name of its own.
 
     Attributes:
         occupied: (nx, ny, nz) bool, read-only; also where unknown voxels count as such.
@@ -186,9 +186,9 @@ class VoxelGrid(Sensed):
                 [m]; truncated ones too, as they are below the true ones. Those of float16 stay so,
                 on the device and in files.
             voxel_size: edge of a voxel [m].
-            error: by how much a value may be above the true signed distance [m]: of distances
-                between centers of occupied voxels half the diagonal of a voxel, 0.87 of its edge.
-                Rounding to float16 or bfloat16 is accounted for beside it.
+            error: by how much a value may be above the true signed distance [m]. Distances between
+                centers of occupied voxels are off by half the diagonal of a voxel, 0.87 of its
+                edge. Rounding to float16 or bfloat16 is accounted for beside it.
             origin: lower corner of the grid [m]; beyond the grid there is nothing.
 
         Raises:

@@ -43,6 +43,11 @@ class PathDescent:
         launch(
             kernels.descend,
             self._steps.shape,
-            *(gradient, cost, self._limits, self._steps, self._moments, self.paths),
+            gradient,
+            cost,
+            self._limits,
+            self._steps,
+            self._moments,
+            self.paths,
             device=self.paths.device,
         )

@@ -49,10 +49,10 @@ def optimize_paths(
 
     An anytime planner. Where the straight line is not free, trees of free motions grow from start
     and goal (`RrtConnect`): the path that they find is proven. Then it and those of other trees are
-    improved: by shortcuts, each proven free, and by gradient descent on `CollisionTerm`,
-    `SmoothnessTerm`, `JointLimitsTerm` and the caller's terms, with smoothness as its metric, every
-    few iterations of which `joint_path_in_collision` checks whether the path is free. Every better
-    path is given to `progress` as it comes.
+    improved by shortcuts, each proven free, and by gradient descent. The descent is on
+    `CollisionTerm`, `SmoothnessTerm`, `JointLimitsTerm` and the caller's terms, with smoothness as
+    its metric. Every few iterations `joint_path_in_collision` checks whether the path is free.
+    Every better path is given to `progress` as it comes.
 
     Args:
         start: (batch, n_joints) [rad, prismatic: m], on the device of the world.

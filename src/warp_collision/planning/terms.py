@@ -73,8 +73,14 @@ class CollisionTerm:
         shape = () if base_pose is None else tuple(base_pose.shape)
         self._has_bases = len(shape) == 3 or (len(shape) == 2 and shape != (4, 4))
         self.options = PathCost(
-            *(weight, activation_distance, tolerance, substeps),
-            *(self_weight, self_activation_distance, pairs, tuple(ignore)),
+            weight,
+            activation_distance,
+            tolerance,
+            substeps,
+            self_weight,
+            self_activation_distance,
+            pairs,
+            tuple(ignore),
         )
 
     def __repr__(self) -> str:

@@ -194,7 +194,11 @@ class Query:
         launch(
             self.moving_kernel,
             outputs[0].shape,
-            *(spheres, env_index, *tables, *parameters, *outputs),
+            spheres,
+            env_index,
+            *tables,
+            *parameters,
+            *outputs,
             device=spheres.device,
             items=2 * self.work * spheres.shape[:-1].numel(),
         )

@@ -84,7 +84,10 @@ def launched_swept_vjp(
     launch(
         swept_cost.swept_vjp,
         gradient.shape[:-1],
-        *(None if upstream is None else upstream.contiguous(), gradient, neighbours, total),
+        None if upstream is None else upstream.contiguous(),
+        gradient,
+        neighbours,
+        total,
         device=gradient.device,
     )
     return total
@@ -114,7 +117,12 @@ def _run(kernel: Any, asked: _Asked) -> Tensor:
         launch(
             kernel,
             partial.shape[:-1],
-            *(spheres, *_by_env(env_index, slots[0]), scene.tables, *parameters, upstream, partial),
+            spheres,
+            *_by_env(env_index, slots[0]),
+            scene.tables,
+            *parameters,
+            upstream,
+            partial,
             device=spheres.device,
         )
     return partial.sum(2)
@@ -155,8 +163,15 @@ def _run_moving_swept(_: Any, asked: _Asked) -> Tensor:
         launch(
             moving_gradient.moving_cost_pose_vjp,
             shape[:-1],
-            *(spheres, *_by_env(env_index, len(rows)), scene.tables, rows, *parameters, upstream),
-            *(previous, here, following),
+            spheres,
+            *_by_env(env_index, len(rows)),
+            scene.tables,
+            rows,
+            *parameters,
+            upstream,
+            previous,
+            here,
+            following,
             device=spheres.device,
         )
     total = here.sum(3)

@@ -318,15 +318,28 @@ class _Copies:
         launch(
             kernels.find_changed,
             (len(self._chunks),),
-            *(copies, tables.mesh_ids, self._meshes, self._slots, self._chunks, self._hashes),
-            *(self._changed, flags),
+            copies,
+            tables.mesh_ids,
+            self._meshes,
+            self._slots,
+            self._chunks,
+            self._hashes,
+            self._changed,
+            flags,
             device=device,
         )
         launch(
             kernels.substitute,
             tuple(tables.mesh_ids.shape),
-            *(copies, tables.mesh_ids, self._known_ids, self._mesh_of_slot),
-            *(self._records_of_copies, outputs.unknown, self._changed, flags, outputs.records),
+            copies,
+            tables.mesh_ids,
+            self._known_ids,
+            self._mesh_of_slot,
+            self._records_of_copies,
+            outputs.unknown,
+            self._changed,
+            flags,
+            outputs.records,
             device=device,
         )
         if device == CPU and received[kernels.BOXES_CHANGED]:
@@ -423,7 +436,8 @@ def _read_meshes(ids_of: dict[int, np.ndarray], device: torch.device) -> dict[in
     launch(
         kernels.mesh_sizes,
         tuple(sizes.shape),
-        *(_table(np.array(list(ids_of)), device), sizes),
+        _table(np.array(list(ids_of)), device),
+        sizes,
         device=device,
     )
     meshes = {}

@@ -41,8 +41,8 @@ class MeshWorld(WorldReader):
     growing are for the host; a mesh that is no longer held is freed once no launch can read it.
 
     Any number of threads may query a world, and get what one thread would. They may do so while
-    another thread changes it: envs that are not being changed cost what they did, and a query of
-    one that is may see parts of it before the change and others after it.
+    another thread changes it. Other envs cost what they did. A query of the env that is being
+    changed may see some obstacles before the change and others after it.
 
     An edit is all or nothing: where memory runs out, the world is as it was before, and an
     interrupted edit leaves it as before or as the whole edit makes it.
@@ -190,8 +190,8 @@ class MeshWorld(WorldReader):
                 Trimesh's primitives and meshes that are cuboids to rounding become exact shapes
                 too, unless `repair` or `sign` is given. Equal geometry is stored once, whatever
                 its names.
-            pose: x, y, z, qw, qx, qy, qz of it in the world, a quaternion of any length but
-                0, or a rigid 4 x 4 matrix; identity if None. Gradients as in `set_pose`.
+            pose: x, y, z, qw, qx, qy, qz of it in the world, or a rigid 4 x 4 matrix; identity if
+                None. The quaternion may have any length but 0. Gradients as in `set_pose`.
             env: which env.
             enabled: whether queries check it.
             replace: give the obstacle of this name new geometry, pose and state; its slot stays.
@@ -258,9 +258,9 @@ class MeshWorld(WorldReader):
         """Gives an obstacle that a sensor sees new content, in its slot, pose and state.
 
         The tensors of the world stay as they are, and each sphere that another thread asks about is
-        checked against the old content or the new one. Kernels other than those of this library
-        still find the box around the first content behind the mesh id, which is another one after
-        an update of an obstacle that other slots share.
+        checked against the old content or the new one. Kernels of other libraries still find the
+        box around the first content behind the mesh id. The id changes if other slots share the
+        obstacle.
 
         A CUDA graph may capture an update of a cloud with a capacity by points on the device: each
         replay reads them anew. From then on queries of other streams must wait for updates and
@@ -308,7 +308,7 @@ class MeshWorld(WorldReader):
                 edit.then(self._obstacles.forget, slot.obstacle)
             change = self._slots.fill(edit, env, index, [replace(slot, obstacle=obstacle)])
             edit.then(self._acceleration.add, [obstacle])
-            self._storage.replace_geometry(edit, env, slice(index, index + 1), [obstacle])
+            self._storage.replace_geometry(edit, env, index, obstacle)
             self._finish(edit, [change])
 
     def remove(self, name: str | int, env: int = 0) -> None:
@@ -379,8 +379,11 @@ class MeshWorld(WorldReader):
                 if entry.padding > 0.0:
                     edit.then(setattr, entry.obstacle, "is_padded", True)
         # Last, so that queries of other threads never find the env empty.
-        set_count = self._storage.truncate if is_all else self._storage.set_count
-        set_count(edit, env, len(change.slots))
+        count = len(change.slots)
+        if is_all:
+            self._storage.truncate(edit, env, count)
+        else:
+            edit.then(self._storage.tables.n_meshes[env].fill_, count)
         self._finish(edit, [change])
 
     def _finish(self, edit: Edit, changes: list[Change]) -> None:
@@ -389,13 +392,14 @@ class MeshWorld(WorldReader):
             self._storage.ignored.stage(edit, change.env, change.slots)
         edit.then(self._changed)
         for change in changes:
-            edit.then(retire, change.dropped, self.device)
+            if change.dropped:
+                edit.then(retire, change.dropped, self.device)
         edit.run()
         synchronize(self.device)
 
     def _changed(self) -> None:
         self._storage.ids_are_written()
-        self._acceleration.meshes_changed(self._slots.most)
+        self._acceleration.meshes_changed(max(map(len, self._slots.envs)))
 
     # -- moving and enabling --------------------------------------------------------------------
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -24,8 +23,7 @@ from warp_collision.poses import PoseLike
 _IDENTITY = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 
 
-@dataclass
-class Entry:
+class Entry(NamedTuple):
     """The new content of a slot, validated.
 
     Attributes:

@@ -183,7 +183,8 @@ def _fill(tables: SceneTables, env: int, grid: Any, cells: Tensor, begin: int, e
     launch(
         fill_scene_field,
         (end - begin, cells.shape[1]),
-        *(tables, torch.tensor([env], dtype=torch.int32)),
+        tables,
+        torch.tensor([env], dtype=torch.int32),
         upload_struct(layers, CPU),
         cells[begin:end],
         device=cells.device,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from warp_collision.devices import CPU, is_capturing, sent, synchronize
+from warp_collision.devices import CPU, is_capturing, synchronize
 from warp_collision.launching.deferred_free import wait_for_launches
 from warp_collision.launching.edit import Edit
 from warp_collision.launching.graph_memory import is_kept, keep_for_graphs, memory_key
@@ -109,24 +109,26 @@ class SceneStorage:
 
     def fill(self, edit: Edit, env: int, first: int, entries: Sequence[Entry]) -> Tensor:
         """Stages all of consecutive slots from `first`; returns their rows of mesh_from_world."""
-        slots = slice(first, first + len(entries))
-        self.replace_geometry(edit, env, slots, [entry.obstacle for entry in entries])
+        _, obstacles, poses, _, enabled, padding = zip(*entries, strict=True)
+        ids, records = zip(*[(o.mesh_id, o.record.data_ptr()) for o in obstacles], strict=True)
+        slots, inverse = slice(first, first + len(entries)), self._inverse(torch.stack(poses))
+        targets, contents = [], []
         for table, values in (
-            (self.tables.enabled, [int(entry.enabled) for entry in entries]),
-            (self.padding, [entry.padding for entry in entries]),
+            (self.mesh_ids, ids),
+            (self.records, records),
+            (self.tables.enabled, enabled),
+            (self.padding, padding),
         ):
-            content = torch.tensor(values, dtype=table.dtype).to(table.device)
-            edit.then(table[env, slots].copy_, content)
-        return self.move(edit, env, slots, torch.stack([entry.pose for entry in entries]))
+            targets.append(table[env, slots])
+            contents.append(torch.tensor(values, dtype=table.dtype).to(table.device))
+        rows = self.tables.mesh_from_world[env, slots]
+        edit.then(_write, [*targets, rows], [*contents, inverse])
+        return inverse
 
-    def replace_geometry(
-        self, edit: Edit, env: int, slots: slice, obstacles: Sequence[MeshObstacle]
-    ) -> None:
-        """Stages ids and records of consecutive slots, which keep their masks and paddings."""
-        ids = torch.tensor([obstacle.mesh_id for obstacle in obstacles])
-        records = torch.tensor([obstacle.record.data_ptr() for obstacle in obstacles])
-        for table, content in ((self.mesh_ids, ids), (self.records, records)):
-            edit.then(table[env, slots].copy_, sent(content, table.device))
+    def replace_geometry(self, edit: Edit, env: int, index: int, obstacle: MeshObstacle) -> None:
+        """Stages id and record of a slot, which keeps its mask and padding."""
+        edit.then(self.mesh_ids[env, index].fill_, obstacle.mesh_id)
+        edit.then(self.records[env, index].fill_, obstacle.record.data_ptr())
 
     def write_ids(self, edit: Edit, env: int, ids: Sequence[int]) -> None:
         """Stages the ids of all filled slots of an env."""
@@ -139,12 +141,15 @@ class SceneStorage:
         Returns:
             (n, 8) the rows of mesh_from_world that will be written.
         """
-        rows = self.tables.mesh_from_world
+        inverse = self._inverse(poses)
+        edit.then(self.tables.mesh_from_world[env, slots].copy_, inverse)
+        return inverse
+
+    def _inverse(self, poses: Tensor) -> Tensor:
+        """Rows of mesh_from_world for poses (n, 7)."""
         with torch.no_grad():
             inverse = to_rows(invert_pose(poses.detach().view(-1, 7)))
-            inverse = inverse.to(rows.device, torch.float32)
-        edit.then(rows[env, slots].copy_, inverse)
-        return inverse
+            return inverse.to(self.records.device, torch.float32)
 
     def ids_are_written(self) -> None:
         """Tells the scene that its table of ids is what it is by the world, not by others."""
@@ -152,13 +157,9 @@ class SceneStorage:
         if self.mesh_ids.device == CPU:
             self.scene.content_of_ids = self.mesh_ids.numpy().tobytes()
 
-    def set_count(self, edit: Edit, env: int, count: int) -> None:
-        """Stages the number of filled slots."""
-        edit.then(self.tables.n_meshes[env].fill_, count)
-
     def truncate(self, edit: Edit, env: int, count: int) -> None:
         """Stages empty slots from `count` on."""
-        self.set_count(edit, env, count)
+        edit.then(self.tables.n_meshes[env].fill_, count)
         for table in (self.mesh_ids, self.tables.enabled, self.records, self.padding):
             edit.then(table[env, count:].zero_)
 
@@ -182,3 +183,8 @@ class SceneStorage:
                 keep_for_graphs(table, enabled.device, memory_key(table))
             is_on = is_on | self.is_outgrown
         enabled[env, slots].copy_(is_on)
+
+
+def _write(tables: Sequence[Tensor], contents: Sequence[Tensor]) -> None:
+    for table, content in zip(tables, contents, strict=True):
+        table.copy_(content)

@@ -92,11 +92,6 @@ class Slots:
         self.extend(n_envs)
         self.tracks_poses = False
 
-    @property
-    def most(self) -> int:
-        """Number of slots of the fullest env."""
-        return max(map(len, self.envs))
-
     def extend(self, n_envs: int) -> None:
         """Adds empty envs until there are so many."""
         while len(self.envs) < n_envs:
@@ -115,7 +110,7 @@ class Slots:
         for slot, rank in zip(new, ranks, strict=True):
             slot.rank = rank
         slots[first:last] = new
-        self._publish(edit, env, slots, dropped, new)
+        edit.then(self._publish, env, slots, dropped, new)
         return Change(env, slots, dropped)
 
     def fill_all(self, edit: Edit, env: int, slots: list[Slot]) -> Change:
@@ -123,25 +118,26 @@ class Slots:
         for rank, slot in enumerate(slots):
             slot.rank = rank
         dropped = self.envs[env].copy()
-        self._publish(edit, env, slots, dropped, slots)
+        edit.then(self._publish, env, slots, dropped, slots)
         return Change(env, slots, dropped)
 
     def remove(self, edit: Edit, env: int, index: int) -> Change:
         """Stages that a slot goes, and those behind it move up by one."""
         slots = self.envs[env].copy()
         dropped = [slots.pop(index)]
-        self._publish(edit, env, slots, dropped, ())
+        edit.then(self._publish, env, slots, dropped, ())
         return Change(env, slots, dropped)
 
     def _publish(
-        self, edit: Edit, env: int, slots: list[Slot], dropped: list[Slot], new: Sequence[Slot]
+        self, env: int, slots: list[Slot], dropped: list[Slot], new: Sequence[Slot]
     ) -> None:
-        """Stages the slots of an env; names are looked up under the lock of the world alone."""
+        """Gives an env slots; names are looked up under the lock of the world alone."""
         by_name = self._by_name[env]
-        edit.then(self.envs.__setitem__, env, slots)
+        self.envs[env] = slots
         for slot in dropped:
-            edit.then(by_name.pop, slot.name, None)
-        edit.then(by_name.update, dict(zip(map(_NAME, new), new, strict=True)))
+            by_name.pop(slot.name, None)
+        for slot in new:
+            by_name[slot.name] = slot
 
     def of(self, env: int) -> list[Slot]:
         """The slots of an env."""

@@ -52,9 +52,9 @@ def configuration_in_collision(
         robot: the robot.
         world: the obstacles.
         shapes: what of a link touches an obstacle. "spheres": its spheres. "exact": where spheres
-            touch an obstacle, the convex pieces that cover the link decide, as they do for links
-            among each other. A gripper may then be a millimetre above a table. Open meshes with an
-            inside and grids of distances are left to the spheres.
+            touch an obstacle, the convex pieces of the link decide, as they do between links. A
+            gripper may then be a millimetre above a table. Open meshes with an inside and grids of
+            distances are left to the spheres.
         self_collision: whether self-collisions count, by the pairs of
             `RobotSpheres.self_collision_pairs`; or the pairs to check. Links to which spheres were
             fitted touch where their convex pieces do too.
@@ -231,10 +231,10 @@ def joint_path_clearance(
         robot: the robot.
         world: the obstacles.
         tolerance: [m], width of the intervals; that of a tensor counts as 0 for constant
-            clearances, as it is not read. They are wider where rounding in float32 is: about
-            7e-6 of the distance from the world's origin, and 1.2e-5 between spheres of the robot;
-            at most 0.03 mm within 2 m. From 32,768 evaluations of a segment on, the tolerance
-            doubles with each 2,048.
+            clearances, as it is not read. They are wider where float32 rounds by more: by about
+            7e-6 of the distance from the world's origin, and 1.2e-5 between spheres of the robot.
+            Within 2 m that is at most 0.03 mm. From 32,768 evaluations of a segment on, the
+            tolerance doubles with each 2,048.
         shapes: see `configuration_in_collision`. With "exact" the clearance of a link from an
             obstacle is the distance of its convex pieces where these are farther than its spheres.
         self_collision: see `configuration_in_collision`.
@@ -297,7 +297,8 @@ def _checked_paths(
         joints, degree = control_points(joints, robot, world.device)
     robot.check_joints(joints if degree == 1 else waypoints_of(joints, degree))
     joints, env_index = checked_rows(joints, world, env_index)
-    require_motion(joints)
+    if joints.shape[1] < 2:
+        require_motion(joints)
     return joints, env_index, degree
 
 

@@ -66,7 +66,7 @@ def joint_path_cost(
 
     A waypoint owns the half segment before it and the half segment after it. They are cut into
     parts whose chords deviate from the spheres' arcs by at most `max_deviation`. The cost of a
-    sphere is its largest `swept_sphere_cost` over the parts that the waypoint owns; that of
+    sphere is its largest `swept_sphere_cost` over the parts that the waypoint owns. The cost of
     self-collisions is the largest `self_collision_cost` at the ends of the parts. The deviation is
     not added to the cost; `joint_path_in_collision` certifies the arcs.
 
@@ -86,8 +86,8 @@ def joint_path_cost(
         substeps: the number of parts of each segment instead, odd; required in CUDA graphs, in
             `torch.compile`, and where `vmap` batches joints. Curves can be in none of these.
         tolerance: of the sweep, see `swept_sphere_cost`.
-        self_weight: factor of the cost of self-collisions; 0.0 for none, as by default: checks
-            include them, as a proof without them is none, but their weight in a sum is a choice.
+        self_weight: factor of the cost of self-collisions, by default 0.0: none. Checks include
+            self-collisions by default. Their weight in a cost is up to you.
         self_activation_distance: eta [m] of self-collisions.
         pairs: pairs of spheres for self-collisions; by default those of
             `RobotSpheres.self_collision_pairs`.
@@ -122,8 +122,15 @@ def joint_path_cost(
         ([[True, True]], True)
     """
     options = PathCost(
-        *(weight, activation_distance, tolerance, substeps),
-        *(self_weight, self_activation_distance, pairs, ignore, max_deviation),
+        weight,
+        activation_distance,
+        tolerance,
+        substeps,
+        self_weight,
+        self_activation_distance,
+        pairs,
+        ignore,
+        max_deviation,
     )
     return options.of_waypoints(joints, robot, world, env_index, base_pose, poses)
 

@@ -85,8 +85,8 @@ def link_distances(
         joints: (..., n_joints) [rad, prismatic: m], on the device of the world.
         robot: the robot.
         world: the obstacles.
-        links: names of links, or attached objects, that have a row each; or a mapping of names of
-            groups to links, each of which is in one group at most. By default all with spheres.
+        links: names of links, or attached objects, that have a row each. Or a mapping of names of
+            groups to links; a link is in at most one group. By default all with spheres.
         self_collision: whether there are rows for pairs of these links or groups too, by the pairs
             of `RobotSpheres.self_collision_pairs`; or the pairs.
         ignore: see `configuration_in_collision`.
@@ -149,8 +149,17 @@ def _run(operands: PathOperands, rows: Tensor, members: Tensor) -> tuple[Tensor,
     launch(
         kernel,
         n,
-        *(joints, env_index, scene.completed(kernel, n[0] * n[1] * robot.n_bodies), robot, base),
-        *(*pairs, rows, members, frames, arms, *outputs),
+        joints,
+        env_index,
+        scene.completed(kernel, n[0] * n[1] * robot.n_bodies),
+        robot,
+        base,
+        *pairs,
+        rows,
+        members,
+        frames,
+        arms,
+        *outputs,
         device=joints.device,
         items=64 * n[0] * n[1],
     )

@@ -56,9 +56,17 @@ class Movers(NamedTuple):
         launch(
             bound_movers,
             segments,
-            *(joints, paths.env_index, robot, paths.base, self.moving),
-            *(tables.records, tables.padding, tables.mesh_from_world),
-            *(states, balls, least),
+            joints,
+            paths.env_index,
+            robot,
+            paths.base,
+            self.moving,
+            tables.records,
+            tables.padding,
+            tables.mesh_from_world,
+            states,
+            balls,
+            least,
             device=joints.device,
             items=64 * segments[0] * segments[1],
         )
@@ -110,7 +118,10 @@ def _resting_and_moving(tables: SceneTables) -> tuple[Tensor, Tensor]:
     launch(
         kernels.find_moving,
         tuple(is_on.shape),
-        *(tables.mesh_from_world, is_on.view(torch.uint8), resting, moving),
+        tables.mesh_from_world,
+        is_on.view(torch.uint8),
+        resting,
+        moving,
         device=is_on.device,
     )
     return resting, moving
@@ -138,8 +149,12 @@ def _alone(operands: PathOperands, tables: SceneTables, moving: Tensor) -> PathO
     launch(
         kernels.place_roots_in_obstacles,
         (batch, n, segments),
-        *(tables.mesh_from_world, moving, operands.env_index, operands.base),
-        *(env_index, roots),
+        tables.mesh_from_world,
+        moving,
+        operands.env_index,
+        operands.base,
+        env_index,
+        roots,
         device=joints.device,
         items=roots.numel() // ROOT,
     )

@@ -50,15 +50,15 @@ def coverage(
 ) -> Coverage:
     """Checks spheres against the mesh or shape that they approximate.
 
-    A triangle lies in a sphere if its corners do; those that lie in none are bisected until they
-    lie in one, are certainly outside of all, or are small. Distances are 1-Lipschitz, so that one
-    sample bounds a whole piece.
+    A triangle lies in a sphere if its corners do. Other triangles are bisected until they lie in
+    one, are certainly outside of all, or are small. Distances are 1-Lipschitz, so that one sample
+    bounds a whole piece.
 
     Args:
         spheres: rows x, y, z, radius [m]; a radius below 0 disables one.
         mesh: what `MeshWorld.add` takes; the inside of an open mesh is that of its signed distance.
-        resolution: edge [m] of the smallest pieces, by which the bounds may be too large; by
-            default 1 mm, or 1/250 of the mesh's size, the diagonal of its box, if that is less.
+        resolution: edge [m] of the smallest pieces, by which the bounds may be too large. By
+            default 1 mm, or 1/250 of the diagonal of the mesh's box if that is less.
         fill: whether to check the inside too.
 
     Raises:

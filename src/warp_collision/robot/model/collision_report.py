@@ -89,7 +89,9 @@ class CollisionReport(NamedTuple):
         for i in told[:_MAX_ROWS].tolist():
             rows.append(
                 (
-                    *(str(self.batch[i]), str(self.waypoint[i]), escaped(self.link[i], 40)),
+                    str(self.batch[i]),
+                    str(self.waypoint[i]),
+                    escaped(self.link[i], 40),
                     self._obstacle(i),
                     f"{1e3 * self.depth[i]:.1f}",
                     " ".join(f"{value:.3f}" for value in self.point[i]),

@@ -118,7 +118,10 @@ def run_acceleration_bound(joints: Tensor, robot: RobotTables, degree: int = 1) 
     launch(
         kernels.segment_acceleration_bound,
         segments,
-        *(joints, robot, states, bound),
+        joints,
+        robot,
+        states,
+        bound,
         device=joints.device,
         items=16 * segments[0] * segments[1],
     )

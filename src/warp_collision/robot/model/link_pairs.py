@@ -94,8 +94,8 @@ class SelfCollisionPairs:
         fixed: (n, 2) int64, those of them that `changing` has left out.
         buffers: (n_spheres,) float32 [m], added to the radii for self-collision, the same for all
             spheres of a link; None for 0.
-        overshoots: (n_spheres,) float32 [m], how far fitted spheres may stick out of their link:
-            costs see them smaller by half of it, and checks ask the convex pieces; None for 0.
+        overshoots: (n_spheres,) float32 [m], how far fitted spheres may stick out of their link;
+            None for 0. Costs take them smaller by half of it, and checks ask the convex pieces.
         tables_by_frames: for the kernels of joint paths, filled by the robots that check the pairs.
 
     Example:

@@ -58,9 +58,9 @@ class RobotSpheres(LinkSpheres):
     between the root link and all others, and is part of that pose.
 
     Collision shapes other than spheres are covered by spheres, see `fit_spheres`, unless `spheres`
-    are given. Whatever checks would miss raises: links, joints and shapes inside other elements
-    than their own (but for extensions as `<gazebo>`), a second shape in one `<collision>`, xacro
-    macros, planar joints. Limits that look like degrees or millimetres are a warning.
+    are given. Whatever checks would miss raises: misplaced links, joints and shapes (except in
+    extensions such as `<gazebo>`), a second shape in one `<collision>`, xacro macros, planar
+    joints. Limits that look like degrees or millimetres are a warning.
 
     Args:
         urdf: Path of the URDF file. Mesh file names in it are relative to its folder, ``file://``
@@ -108,8 +108,8 @@ class RobotSpheres(LinkSpheres):
 
     Raises:
         FileNotFoundError: A file does not exist.
-        ValueError: It is not a URDF, not a tree, has no spheres, or has parts not supported here;
-            spheres, pairs or locks name unknown links or joints; a lock is beyond its limits.
+        ValueError: The file is not a URDF, not a tree, has no spheres, or has unsupported parts.
+            Spheres, pairs or locks name unknown links or joints. A lock is beyond its limits.
 
     Example:
         >>> from importlib.resources import files
@@ -263,9 +263,9 @@ class RobotSpheres(LinkSpheres):
         """Which links are checked against each other, why others are not, and how often they touch.
 
         Not checked are adjacent links, those connected by fixed joints, and what an SRDF, a robot
-        file or `allow` says. Where neither of these files does, also links in contact at the
-        neutral configuration, all joint values 0 or in the middle of limits without 0, and in a
-        quarter of random ones or more. Links that were never in contact in samples are checked, as
+        file or `allow` says. Without such a file, neither are links in contact at the neutral
+        configuration and in a quarter of random ones or more. Neutral joint values are 0, or in the
+        middle of limits without 0. Links that were never in contact in samples are checked, as
         samples are no proof; `find_pairs` leaves them out. Links to which spheres are fitted are in
         contact where their convex pieces are.
 

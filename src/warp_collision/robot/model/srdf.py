@@ -53,8 +53,8 @@ class Srdf:
         """Values of the joints that are held.
 
         Raises:
-            ValueError: there is no such group or state, it names unknown joints or links, or a
-                group or state is given without an SRDF, or a state without a group.
+            ValueError: there is no such group or state, or it names unknown joints or links. A
+                group or state without an SRDF, or a state without a group.
         """
         if self.group is None:
             if self.state is not None:
