@@ -18,6 +18,7 @@ BENCHMARKS = {
     "vamp": "yes or no of a Panda beside VAMP, where it is installed",
     "calls": "one small call at a time: p50, p99 and p99.9 on one core",
     "lanes": "configurations and motions in lanes of vector instructions, and without",
+    "curves": "costs over obstacles, triangles, points, spheres, envs and threads, with a picture",
     "label": "labels of many paths in many worlds, against a plain loop",
     "plan": "planning problems, solved and judged",
     "motors": "what becomes of proven paths before motors move them, judged",

@@ -32,6 +32,26 @@ def throughput(rows: Sequence[Row], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
+def curves(rows: Sequence[Row], path: Path) -> None:
+    """Time of an item over what a curve counts: workloads are called by that, and how many."""
+    named = [row.workload.name.split() for row in rows]
+    kinds = list(dict.fromkeys(kind for kind, _ in named))
+    figure = Figure(figsize=(9.0, 1.2 + 2.2 * -(-len(kinds) // 3)), layout="constrained")
+    for place, kind in enumerate(kinds, 1):
+        axes = figure.add_subplot(-(-len(kinds) // 3), 3, place)
+        points = [
+            (int(count), 1e9 * row.times.median("library"))
+            for (of, count), row in zip(named, rows, strict=True)
+            if of == kind
+        ]
+        axes.loglog(*zip(*points, strict=True), color="#1f6feb", marker="s", markersize=4)
+        axes.set_ylim(bottom=min(10.0, 0.8 * min(taken for _, taken in points)))
+        axes.set_xlabel(kind)
+        axes.set_ylabel("ns a sphere")
+        plain_frame(axes)
+    figure.savefig(path, dpi=110)
+
+
 def plain_frame(axes: Axes) -> None:
     """Neither a frame above and to the right, nor a dark grid."""
     axes.spines[["top", "right"]].set_visible(False)

@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 import torch
 import trimesh
+import warp as wp
 
 from exact_scenes import build, library_shape, random_scene
 from exact_shapes import half_space
 from lane_scenes import WITHOUT_FORMULA, fill, random_pose
 from warp_collision import Cuboid, Cylinder, MeshWorld, Sphere
 from warp_collision.devices import CPU
+from warp_collision.kernels.compiling import OPTIONS
+from warp_collision.kernels.lanes.resting_costs import sphere_costs
 from warp_collision.queries.sphere_queries import SPHERE_COST
 from warp_collision.world.scene import Scene
 
@@ -168,3 +171,30 @@ def test_without_a_tree() -> None:
     rng = np.random.default_rng(23)
     world = build([random_scene(rng, 6)], CPU, room=6)
     assert_same(random_spheres(rng, (1, 3, 30)), Scene(scene_of(world).tables))
+
+
+@pytest.mark.slow  # compiles both kernels
+def test_without_vector_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled for any CPU of its kind, vectors are what the compiler makes of them."""
+    plain = wp.Module("costs_of_any_cpu", None)
+    plain.options.update(OPTIONS | {"cpu_compiler_flags": ""})
+    for name, kernel in (("in_lanes", sphere_costs), ("kernel", SPHERE_COST.kernel)):
+        monkeypatch.setattr(SPHERE_COST, name, wp.Kernel(kernel.func, key=name, module=plain))
+    rng = np.random.default_rng(24)
+    world = build([random_scene(rng, 12, padding=0.03)], CPU, room=12)
+    cost, *_ = assert_same(random_spheres(rng, (3, 20, 50)), scene_of(world))
+    assert 0.02 < (cost > 0.0).float().mean() < 0.98
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("far", [1.0, 100.0, 1000.0])
+def test_a_million_spheres(far: float) -> None:
+    rng = np.random.default_rng(int(far))
+    for count in (1, 3, 9, 31, 40):
+        world = MeshWorld(device=CPU, max_obstacles=64)
+        middle = far * np.array([0.6, -0.5, 0.62])
+        fill(world, rng, count, middle)
+        spheres = random_spheres(rng, (1, 100, 700), 1.2)
+        spheres[..., :3] += torch.from_numpy(middle).float()
+        cost, *_ = assert_same(spheres, scene_of(world), eta=float(rng.uniform(0.0, 0.1)))
+        assert (cost > 0.0).any()

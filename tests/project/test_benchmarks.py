@@ -15,6 +15,7 @@ import torch
 import warp as wp
 from benchmarks import baseline, costs, downloads, exact_shapes, first_call, gpu, harness, truth
 from benchmarks.__main__ import BENCHMARKS, main
+from benchmarks.curves import CURVES
 from benchmarks.scenes import WORKLOADS, build
 
 import reference
@@ -343,6 +344,15 @@ def test_users_questions_have_the_same_answers(capsys: pytest.CaptureFixture[str
     for question in ("yes or no", "cost and gradient", "swept cost and gradient"):
         assert f"| 5 obstacles, {question} | configuration | 64 |" in text
     assert "drop-in" in text
+
+
+@slow
+def test_a_curve_for_each_thing_that_grows(tmp_path: Path) -> None:
+    assert main(["curves", "--scale", "0.3", *FEW, "--write", str(tmp_path)]) == 0
+    text = (tmp_path / "curves-cpu.md").read_text()
+    for name in CURVES:
+        assert f"| {name} " in text
+    assert (tmp_path / "curves-cpu.png").stat().st_size > 10_000
 
 
 @slow

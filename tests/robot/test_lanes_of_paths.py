@@ -169,3 +169,25 @@ def test_many_motions(name: str) -> None:
         expected = without_lanes(paths, robot, world)
         assert torch.equal(joint_path_in_collision(paths, robot, world), expected)
         assert_same(robot, world, paths[:500])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:joints must be in rad")  # ends may be beyond the limits
+@pytest.mark.parametrize("seed", range(10))
+def test_no_proven_motion_of_a_million_touches(seed: int) -> None:
+    """100,000 for each seed, of 0.1 to 3 rad; those that are proven are sampled at 129 places."""
+    rng = np.random.default_rng(seed)
+    robot, world = load_panda(), MeshWorld(device=CPU, max_obstacles=64)
+    fill(world, rng, (2, 4, 8, 16, 40)[seed % 5], spread=1.4)
+    begin = joint_rows(robot, rng, 100_000)[0]
+    ways = torch.from_numpy(rng.normal(size=begin.shape)).float()
+    lengths = torch.tensor([0.1, 0.3, 1.0, 3.0]).repeat(25_000)[:, None]
+    end = begin + lengths * ways / ways.norm(dim=1, keepdim=True)
+    paths = torch.stack((begin, end), dim=1)
+    hits = joint_path_in_collision(paths, robot, world)
+    assert torch.equal(hits, without_lanes(paths, robot, world))
+    free = paths[~hits[:, 0]]
+    assert 10_000 < len(free) < 90_000
+    for place in torch.linspace(0.0, 1.0, 129):
+        rows = torch.lerp(free[:, 0], free[:, 1], place)[None]
+        assert not configuration_in_collision(rows, robot, world).any()

@@ -19,6 +19,7 @@ from warp_collision.kernels.lanes.vectors import LANES
 from warp_collision.launching.launch import launch
 from warp_collision.queries.operator import SCENE, Outputs, define_operator, over_envs
 from warp_collision.queries.second_derivatives import refuse_tangents
+from warp_collision.queries.spatial_order import MANY, launch_in_order
 from warp_collision.queries.waypoints import at_waypoints
 from warp_collision.world.scene import Scene
 
@@ -159,19 +160,44 @@ class Query:
         kernel, dim = self.kernel, (1, n) if self.is_flat else outputs[0].shape
         if self.in_lanes is not None and spheres.device == CPU:
             kernel, dim = self.in_lanes, (1, -(-n // int(LANES)))
+        tables = scene.completed(kernel, n if self.uses_field else 0)
+        written = (*outputs, flags) if self.has_flags else outputs
+        if self.is_flat and n >= MANY and spheres.device == CPU and env_index is None:
+            if tables.ignored is None:
+                self._run_many(kernel, spheres, tables, parameters, written)
+                return outputs
         launch(
             kernel,
             dim,
             spheres,
             env_index,
-            scene.completed(kernel, n if self.uses_field else 0),
+            tables,
             *parameters,
-            *outputs,
-            *((flags,) if self.has_flags else ()),
+            *written,
             device=spheres.device,
             items=self.work * n,
         )
         return outputs
+
+    def _run_many(
+        self,
+        kernel: Any,
+        spheres: Tensor,
+        tables: Any,
+        parameters: Sequence[Tensor | None],
+        written: Sequence[Any],
+    ) -> None:
+        """Launches a kernel over many spheres of one env, each of them for itself, on the CPU."""
+
+        def launch_some(some: Tensor, *outputs: Tensor | None) -> None:
+            threads = len(some) if kernel is self.kernel else -(-len(some) // int(LANES))
+            operands = some, None, tables, *parameters, *outputs
+            items = self.work * len(some)
+            launch(kernel, (1, threads), *operands, device=some.device, items=items)
+
+        rows = spheres.view(-1, 4)
+        flat = [None if array is None else array.view(len(rows), -1) for array in written]
+        launch_in_order(launch_some, rows, flat)
 
     def _run_moving(
         self,
