@@ -22,6 +22,7 @@ BENCHMARKS = {
     "label": "labels of many paths in many worlds, against a plain loop",
     "plan": "planning problems, solved and judged",
     "motors": "what becomes of proven paths before motors move them, judged",
+    "guard": "what a guard passes on of hostile commands, judged; its times beside other rules",
     "referee": "what planners call free and touches, judged",
     "sensed-plan": "planning problems among what cameras see, judged",
     "cameras": "what spoiled depth images show of a known scene, judged",

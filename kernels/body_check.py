@@ -58,7 +58,7 @@ def deviating(interval: Interval, deviation: wp.vec2) -> Interval:
         deviation: by how much, at the configuration and on all of the interval [m].
     """
     interval.tolerance += deviation[0]
-    interval.deviation = deviation[1]
+    interval.deviation += deviation[1]
     return interval
 
 
@@ -82,6 +82,19 @@ class BodyCheck:
     center: wp.vec3  # of the body's ball, in the world
     ball_travel: float  # of that center over the interval [m]
     interval: Interval
+    speeds: wp.uint64  # of obstacles, see `Segment`
+
+
+@wp.func
+def slower_by(check: BodyCheck, slot: int) -> wp.vec2:
+    """By how much less an obstacle may move than the fastest one; see `closing`.
+
+    But for a millionth, which covers the rounding of what is taken back.
+    """
+    if check.speeds == wp.uint64(0):
+        return wp.vec2(0.0)
+    share = wp.array(ptr=check.speeds, shape=(slot + 1,), dtype=wp.float32)[slot]
+    return (1.0 - share) * (1.0 - DISTANCE_ROUNDING) * check.interval.closing
 
 
 @wp.func
@@ -93,7 +106,12 @@ def body_in_motion(segment: Segment, body: RobotBody, interval: Interval) -> Bod
     deviation = tracking_deviation(segment, body, center, 0, interval.half)
     interval = deviating(interval, deviation + interval.closing)
     speed = wp.length(velocity_of(state, center - state.frame_pose.origin))
-    return BodyCheck(segment.robot.spheres, body, state, center, travel(interval, speed), interval)
+    # fmt: off
+    return BodyCheck(
+        segment.robot.spheres, body, state, center, travel(interval, speed), interval,
+        segment.speeds,
+    )
+    # fmt: on
 
 
 @wp.func
@@ -122,6 +140,9 @@ def check_obstacle(obstacle: Obstacle, check: BodyCheck, verdict: int) -> int:
     if verdict == HIT:
         return HIT
     interval = check.interval
+    slower = slower_by(check, obstacle.slot)
+    interval = deviating(interval, -slower)
+    ball_travel = check.ball_travel - slower[1]
     body = check.body
     point = wp.transform_point(obstacle.mesh_from_world, check.center)
     if not is_in_range(point):
@@ -130,7 +151,7 @@ def check_obstacle(obstacle: Obstacle, check: BodyCheck, verdict: int) -> int:
     error = interval.rounding * size + interval.slack
     needed = interval.tolerance
     if verdict == CLEAR:
-        needed = wp.max(check.ball_travel + error, needed)
+        needed = wp.max(ball_travel + error, needed)
     reach = body.radius + needed
     ball = ball_distance(obstacle, point, reach)
     if ball >= reach:
@@ -138,7 +159,7 @@ def check_obstacle(obstacle: Obstacle, check: BodyCheck, verdict: int) -> int:
     # If the body moves farther than its size, its spheres give no better bound over the interval
     # than its ball; they still decide whether it collides at the configuration, as they do where
     # something else has left it undecided.
-    moved = check.ball_travel - interval.deviation
+    moved = ball_travel - interval.deviation
     is_coarse = verdict == UNDECIDED or (moved > body.radius and ball > -FAR)
     if is_coarse:
         verdict = UNDECIDED

@@ -492,7 +492,7 @@ def resting_link(
     """A body at rest, whose ball is at a center in the world."""
     still = MovingFrame(frame_pose, Twist(wp.vec3(0.0), wp.vec3(0.0)))
     interval = interval_around(0.0, 0.0, 0.0, 0.0, 0.0)
-    check = BodyCheck(robot.spheres, body, still, center, 0.0, interval)
+    check = BodyCheck(robot.spheres, body, still, center, 0.0, interval, wp.uint64(0))
     return MovingLink(robot.pieces, check, 0.0, 0.0)
 
 

@@ -132,6 +132,9 @@ class Segment:
     frames: wp.array[MovingFrame]
     # Pointer to (n_joints,) float32, how far each joint may be from its value; 0: nowhere [rad, m].
     errors: wp.uint64
+    # Pointer to float32, the speed of each slot's obstacle as a share of the fastest one, by which
+    # an interval closes; 0: all are alike.
+    speeds: wp.uint64
 
 
 @wp.func
@@ -155,7 +158,8 @@ def segment_of(
         frames: scratch, see `Segment`.
     """
     degree = (joints.shape[1] - 1) / count
-    return Segment(robot, joints[row], index * degree, degree, frames, wp.uint64(0))
+    none = wp.uint64(0)
+    return Segment(robot, joints[row], index * degree, degree, frames, none, none)
 
 
 @wp.func

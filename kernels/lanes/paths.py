@@ -174,7 +174,7 @@ def segment_in_lane(motions: Motions, lane: int, index: int) -> Segment:
     row = row_of(motions, index)
     states = wp.array(ptr=motions.lanes.poses, shape=(8, robot.n_frames), dtype=MovingFrame)
     first = index - row * (motions.joints.shape[1] - 1)
-    return Segment(robot, motions.joints[row], first, 1, states[lane], wp.uint64(0))
+    return Segment(robot, motions.joints[row], first, 1, states[lane], wp.uint64(0), wp.uint64(0))
 
 
 @wp.func

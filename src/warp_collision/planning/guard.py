@@ -14,9 +14,11 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.devices import CPU
 from warp_collision.kernels import guard_step as kernels
+from warp_collision.kernels.guard_motion import N_POINTS
 from warp_collision.messages import escaped, short_repr
 from warp_collision.planning.guard_launch import GuardedRobots, GuardTables
 from warp_collision.planning.motion_limits import MotionLimits, array_of_joints
+from warp_collision.planning.obstacle_speeds import ObstacleSpeeds, SpeedTable
 from warp_collision.poses import PoseLike
 from warp_collision.robot import JointCurve, RobotSpheres, SelfCollisionPairs, joint_path_clearance
 from warp_collision.robot.checks.path_operands import require_robot_and_world
@@ -64,6 +66,7 @@ class GuardedStep:
     Attributes:
         joints: (n_joints,) or (n, n_joints), where the robot is to be at the end of the step.
         velocities: of the same shape, at the end of the step.
+        accelerations: of the same shape, likewise where jerk is limited; zeros where it is not.
         share: of the change of velocities that the command asked for: 1 all, 0 nothing, the robot
             goes on with its braking.
         time_to_rest: of the proven braking after the step [s].
@@ -71,17 +74,23 @@ class GuardedStep:
         clearance: that the robot keeps at rest after its braking [m], at most the tolerance.
     """
 
-    def __init__(self, guard: MotionGuard, joints: Any, velocities: Any, values: Sequence[Any]):
+    def __init__(self, guard: MotionGuard, state: Any, values: Sequence[Any]):
         self._guard = guard
-        self.joints, self.velocities = joints, velocities
+        self.joints, self.velocities, self.accelerations = state
         self.share, self.time_to_rest, self.breached, self.clearance, self._cause = values[:5]
-        self._points: Tensor | None = values[5]
+        self._slides = values[5]
+        self._points: Tensor | None = values[6]
 
     def __repr__(self) -> str:
         return (
             f"GuardedStep(share={self.share}, time_to_rest={self.time_to_rest}, "
             f"breached={self.breached})"
         )
+
+    @property
+    def slides(self) -> Any:
+        """Whether it is the change along the nearest surfaces that was passed on."""
+        return self._slides != 0.0
 
     def why(self, robot: int = 0) -> Refusal | None:
         """Why not all of the command was passed on, or why nothing is proven; None if all was.
@@ -135,15 +144,16 @@ class MotionGuard:
     """Passes on what a controller commands, as far as a stop after it is proven.
 
     In each step the motion of the step and the braking to rest after it are proven free, as a
-    curve. If they are not, half of the change of velocities is tried, and a quarter; otherwise the
-    robot goes on with the braking that was proven before. So there is a proven stop at all times.
-    This assumes that the robot keeps the limits of acceleration and follows what is passed on
-    within `tracking_error`, and that obstacles are where the world has them. Jerk is not limited:
-    velocities have corners.
+    curve. If they are not, half of the change of velocities is tried, and a quarter, then what of
+    it goes along the nearest surfaces. Otherwise the robot goes on with the braking that was proven
+    before. So there is a proven stop at all times. This assumes that the robot keeps the limits of
+    acceleration and jerk and follows what is passed on within `tracking_error`, and that obstacles
+    are where the world has them.
 
-    Braking brings all joints to rest at the same moment, on a straight line in joint space. At rest
-    the robot keeps a clearance of at least `tolerance`, or half of what it had if it began nearer:
-    so a command that leads away is passed on.
+    Braking brings all joints to rest at the same moment. Without a limit of jerk velocities have
+    corners, and braking is a straight line in joint space. At rest the robot keeps a clearance of
+    at least `tolerance`, or half of what it had if it began nearer: so a command that leads away is
+    passed on.
 
     One thread steps a guard; any thread may change the world.
 
@@ -155,6 +165,8 @@ class MotionGuard:
             (n_joints,) numbers, or a mapping from the names of all joints. That of the URDF if
             None.
         acceleration: likewise [rad/s^2, prismatic: m/s^2], finite. Required.
+        jerk: likewise [rad/s^3, prismatic: m/s^3]; None for no limit. With one there is no
+            `latency`, and where the guard begins anew it takes accelerations as zero.
         command: "velocity" or "position": what `step` takes. Towards a position all joints arrive
             at the same time.
         tracking_error: how far each joint may be from what was passed on, at any time [rad,
@@ -162,7 +174,9 @@ class MotionGuard:
         latency: for how long after a step its velocities may go on until the next one takes effect
             [s].
         obstacle_speed: obstacles may move as fast as this in any direction [m/s], until the robot
-            is at rest.
+            is at rest: a number for all, or a mapping from names, where all others rest.
+        slide: whether a command that is not proven free is tried along the nearest surfaces. Joints
+            that it does not move stay where they are.
         tolerance: clearance that is kept at rest [m].
         self_collision: see `configuration_in_collision`.
         ignore: allowed contacts, see `configuration_in_collision`.
@@ -208,10 +222,12 @@ class MotionGuard:
         *,
         velocity: Any = None,
         acceleration: Any = None,
+        jerk: Any = None,
         command: str = "velocity",
         tracking_error: Any = 0.0,
         latency: float = 0.0,
-        obstacle_speed: float = 0.0,
+        obstacle_speed: ObstacleSpeeds = 0.0,
+        slide: bool = True,
         tolerance: float = 1e-3,
         self_collision: bool | SelfCollisionPairs = True,
         ignore: Contacts = (),
@@ -223,8 +239,9 @@ class MotionGuard:
         require_robot_and_world(robot, world)
         for name, value in {"dt": dt, "tolerance": tolerance}.items():
             validate.require_number(name, value, positive=True)
-        for name, value in {"latency": latency, "obstacle_speed": obstacle_speed}.items():
-            validate.require_number(name, value)
+        validate.require_number("latency", latency)
+        if jerk is not None and latency > 0.0:
+            raise ValueError(f"latency must be 0 where jerk is limited, got {latency:g}")
         validate.require_count("max_evaluations", max_evaluations)
         if command not in _KINDS:
             raise ValueError(f"command must be one of {_KINDS}, got {short_repr(command)}")
@@ -236,10 +253,12 @@ class MotionGuard:
             validate.require_number("max_seconds", max_seconds, positive=True)
             if env_index is not None or world.device != CPU:
                 raise ValueError("max_seconds must be None but for one robot on a CPU")
-        limits = MotionLimits.of(robot, velocity, acceleration, math.inf)
-        rows = limits.velocity, limits.acceleration, *robot.joint_limits.double().numpy().T
+        limits = MotionLimits.of(robot, velocity, acceleration, math.inf if jerk is None else jerk)
+        rows = *limits, *robot.joint_limits.double().numpy().T
+        is_smooth = bool(np.isfinite(limits.jerk).any())
+        speeds = SpeedTable(world, obstacle_speed)
         errors = _errors(tracking_error, robot) * (1.0 + 1.0e-6) + _ROUNDED
-        numbers = float(dt), float(latency), float(obstacle_speed), float(tolerance)
+        numbers = float(dt), float(latency), speeds.fastest, float(tolerance)
         tables = GuardTables.on(
             world.device,
             np.column_stack(rows),
@@ -247,17 +266,20 @@ class MotionGuard:
             *numbers,
             _LEAST * tolerance,
             int(command == "position"),
+            int(slide),
+            3 if is_smooth else 2,
         )
         base = _bases(base_pose, robot, world, env_index)
         self._placed = RobotScene(robot, world, base, as_pairs(ignore), self_collision)
         self._envs = [0] if env_index is None else env_index.tolist()
         self._is_one = env_index is None
         self._robots = GuardedRobots(
-            self._placed, env_index, tables, int(max_evaluations), max_seconds
+            self._placed, env_index, tables, int(max_evaluations), max_seconds, speeds
         )
         self.shape = (robot.n_joints,) if self._is_one else (len(self._envs), robot.n_joints)
         self.robot, self.world = robot, world
         self.dt, self.command, self.limits = float(dt), command, limits
+        self._degree = tables.degree
         self._tolerance = float(tolerance)
 
     def __repr__(self) -> str:
@@ -325,27 +347,29 @@ class MotionGuard:
     def _tensors(self, joints: Tensor) -> GuardedStep:
         robots = self._robots
         passed = robots.state.to(joints.dtype, copy=True)
-        floor, share, rest, cause, _ = robots.report.clone().unbind(1)
-        values = share, rest, floor == 0.0, floor, cause
+        floor, share, rest, cause, _, slides, *_ = robots.report.clone().unbind(1)
+        values = share, rest, floor == 0.0, floor, cause, slides
         if self._is_one:
             values, passed = tuple(value[0] for value in values), passed[0]
-        q, v = passed.unbind(-2)
-        return GuardedStep(self, q, v, (*values, robots.points.clone()))
+        return GuardedStep(self, passed.unbind(-2), (*values, robots.points.clone()))
 
     def _numbers(self, joints: Any) -> GuardedStep:
         robots = self._robots
         passed = robots.state[0].cpu().numpy().copy()
-        q, v = passed if isinstance(joints, np.ndarray) else passed.tolist()
-        floor, share, rest, cause, _ = robots.report[0].tolist()
+        state = passed if isinstance(joints, np.ndarray) else passed.tolist()
+        floor, share, rest, cause, _, slides = robots.report[0].tolist()[:6]
         points = robots.points.clone() if cause != kernels.PASSED or floor == 0.0 else None
-        return GuardedStep(self, q, v, (share, rest, floor == 0.0, floor, cause, points))
+        values = share, rest, floor == 0.0, floor, cause, slides, points
+        return GuardedStep(self, state, values)
 
     def _refusal(self, cause: str, points: Tensor, robot: int, breached: bool) -> Refusal:
         """What is nearest on the motion that was asked for, or on a braking that is not proven."""
         placed, env = self._placed, self._envs[robot]
-        first = kernels.N_POINTS + kernels.BRAKING if breached else 0
-        pieces = points[first:].double().cpu()
-        rows = [pieces[:3]] if breached else [pieces[:3], pieces[2:5]]
+        n = self._degree
+        n_pieces = 1 if n == 2 else 3  # of a braking
+        pieces = points[N_POINTS + n if breached else 0 :].double().cpu()
+        count = n_pieces if breached else 1 + n_pieces
+        rows = [pieces[n * i : n * i + n + 1] for i in range(count)]
         times = torch.arange(len(rows) + 1, dtype=torch.float64)[None]
         base = placed.base_pose
         if isinstance(base, Tensor) and base.ndim == 2:

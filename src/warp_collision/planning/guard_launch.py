@@ -10,13 +10,17 @@ import torch
 from torch import Tensor
 
 from warp_collision.devices import CPU, is_capturing
-from warp_collision.kernels.guard_step import N_POINTS, guard_step
+from warp_collision.kernels.guard_motion import N_POINTS
+from warp_collision.kernels.guard_slide import N_NEAR
+from warp_collision.kernels.guard_step import guard_step
+from warp_collision.kernels.nearest_of_links import HEAD
 from warp_collision.launching.launch import RepeatedLaunch, launch
+from warp_collision.planning.obstacle_speeds import SpeedTable
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
 from warp_collision.robot.checks.joint_path import robot_tables
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.robot.model.base_pose import root_frames
-from warp_collision.robot.model.sphere_layout import STATE
+from warp_collision.robot.model.sphere_layout import FRAME_POSE, STATE
 from warp_collision.world.scene import Scene
 from warp_collision.world.world_reader import version_of
 
@@ -34,14 +38,20 @@ class GuardTables(NamedTuple):
     """What holds for all steps, named as the fields of the kernels' `GuardRules` struct.
 
     Attributes:
-        limits: (n_joints, 4) float64, velocity, acceleration, lowest and highest value.
+        limits: (n_joints, 5) float64, velocity, acceleration, jerk, lowest and highest value.
         errors: (n_joints,) float32, how far a joint may be from its value [rad or m].
         dt: length of a step [s].
         latency: how long its last velocities may go on [s].
-        speed: of obstacles [m/s].
+        speed: of the fastest obstacles [m/s].
         tolerance: largest clearance that is kept at rest [m].
         least: smallest one [m].
         is_position: whether commands are joint values.
+        may_slide: whether what goes along surfaces of a command may be passed on.
+        degree: of the polynomials of a step: 3 with limits of jerk, 2 without.
+        shares: (n_envs, n_slots) float32, the speed of each obstacle as a share of the fastest;
+            None where all are alike.
+        poses: (n, n_frames, ...) float32, scratch.
+        near: (n, N_NEAR, HEAD + n_joints) float32, scratch.
     """
 
     limits: Tensor
@@ -52,12 +62,18 @@ class GuardTables(NamedTuple):
     tolerance: float
     least: float
     is_position: int
+    may_slide: int
+    degree: int
+    shares: Tensor | None = None
+    poses: Tensor | None = None
+    near: Tensor | None = None
 
     def values(self) -> tuple[float, ...]:
         """The fields of a `GuardRules`."""
-        addresses = self.limits.data_ptr(), self.errors.data_ptr()
+        tables = self.limits, self.errors, self.shares, self.poses, self.near
+        addresses = (0 if table is None else table.data_ptr() for table in tables)
         # The number of evaluations is that of a step.
-        return *addresses, *self[2:7], 0, self.is_position, len(self.limits)
+        return *addresses, *self[2:7], 0, *self[7:10], len(self.limits)
 
     @classmethod
     def on(cls, device: torch.device, limits: Any, errors: Any, *numbers: Any) -> GuardTables:
@@ -79,14 +95,18 @@ class GuardedRobots:
         tables: what holds for all steps.
         max_evaluations: of the proofs of a step.
         max_seconds: for the proofs of a step, or None.
+        speeds: of the obstacles.
 
     Attributes:
         given: (n, 3, n_joints) float64, measured joint values and velocities, and commands.
-        state: (n, 2, n_joints) float64, joint values and velocities that were passed on.
+        state: (n, 3, n_joints) float64, joint values, velocities and accelerations that were
+            passed on.
         points: (n, 2 N_POINTS, n_joints) float32, control points: of what was asked for and the
-            braking after it, and at the end of the braking that was proven again.
-        report: (n, 5) float64: clearance that is kept at rest [m], 0 where no braking is proven;
-            share passed on, time to rest [s], why not all, and evaluations.
+            braking after it, and in the second half, behind those of a step, of the braking that
+            was proven again.
+        report: (n, 9) float64: clearance that is kept at rest [m], 0 where no braking is proven;
+            share passed on, time to rest [s], why not all, evaluations. Then whether along
+            surfaces, and the three phases of the braking [s].
     """
 
     def __init__(
@@ -96,7 +116,9 @@ class GuardedRobots:
         tables: GuardTables,
         max_evaluations: int,
         max_seconds: float | None,
+        speeds: SpeedTable,
     ):
+        self._speeds = speeds
         self._placed, self._tables, self._env_index = placed, tables, env_index
         self._max_seconds, self._slowest = max_seconds, 0.0
         self._max_evaluations = max_evaluations
@@ -104,9 +126,9 @@ class GuardedRobots:
         n = self.n_robots = 1 if env_index is None else len(env_index)
         with torch.inference_mode(False):
             double = {"dtype": torch.float64, "device": device}
-            self._state = torch.full((n, 8, joints), torch.nan, **double)
-            self.given, self.state = self._state[:, :3], self._state[:, 3:5]
-            self.report = torch.zeros((n, 5), **double)
+            self._state = torch.full((n, 10, joints), torch.nan, **double)
+            self.given, self.state = self._state[:, :3], self._state[:, 3:6]
+            self.report = torch.zeros((n, 9), **double)
             self.points = torch.zeros((n, 2 * N_POINTS, joints), device=device)
             # Whether anything has changed, and how many evaluations there may be.
             self._call = torch.tensor([1, max_evaluations], dtype=torch.int32, device=device)
@@ -123,7 +145,10 @@ class GuardedRobots:
         # What a graph replays sees later changes by proving the brakings again each time.
         device = self.given.device
         changed = version is None or version != self._version or is_capturing(device)
-        if robot.sphere_links is not self._links:  # something was attached or detached
+        changed |= self._speeds.update()
+        is_moved = self._speeds.shares is not self._tables.shares
+        # Something was attached or detached, or the world has grown.
+        if robot.sphere_links is not self._links or is_moved:
             self._prepare()
             changed = True
         if changed != self._was_changed:
@@ -144,6 +169,9 @@ class GuardedRobots:
         with torch.inference_mode(False):
             frames = torch.empty((n, 2 * len(tables.frames), STATE), device=device)
             balls = torch.empty((n, tables.n_bodies, 4), device=device)
+            poses = torch.empty((n, len(tables.frames), FRAME_POSE), device=device)
+            near = torch.empty((n, N_NEAR, HEAD + placed.robot.n_joints), device=device)
+        self._tables = self._tables._replace(shares=self._speeds.shares, poses=poses, near=near)
         given = self._env_index, None, tables, self._root, *pairs
         outputs = self._state, self.points, frames, balls, self.report
         self._arguments = [*given, self._tables, self._call, *outputs]
