@@ -245,7 +245,7 @@ def test_links_that_collide_with_each_other_have_the_colour_of_it(panda):
     assert (without.clearance == np.inf).all()
 
 
-@pytest.mark.parametrize("size", [(1600, 1000), (800, 600), (640, 900)])
+@pytest.mark.parametrize("size", [(1600, 1000), (800, 600), (640, 900), (480, 300), (480, 640)])
 @pytest.mark.parametrize("background", ["light", "dark"])
 def test_texts_do_not_overlap_and_stay_inside(panda, size, background):
     """Of a figure with all kinds of text, by the boxes that the letters fill."""

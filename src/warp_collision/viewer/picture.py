@@ -29,6 +29,7 @@ _GAP = 6  # pixels between two scenes
 _BAR = (-0.06, FAR)  # m, ends of the colour bar
 _PADDING = 0.35  # of the frame of a label, in sizes of its letters
 _LABEL_GAP = 6.0  # pixels between two labels
+_LEGEND_GAP = 20.0  # pixels between the title of the curves and their names
 _TURNS = 16  # directions that are tried, upwards first
 _EDGE = 0.04  # step of a colour between two pixels, from 0 to 1, from which on something is there
 _FARTHEST = 500.0  # pixels from what is named that are as bad as a box full of edges
@@ -163,8 +164,9 @@ class Picture:
     def panel(self) -> tuple[float, float, float, float]:
         """Left, bottom, width, height of the curves, in shares of the picture."""
         height = self.scale / self.size[1]
-        wide = 0.65 if self.has_bar else 0.9
-        return 0.055, 62 * height, wide, 150 * height
+        right = 0.705 if self.has_bar else 0.955
+        left = max(0.055, 64 * self.scale / self.size[0])  # of the numbers beside it
+        return left, 62 * height, right - left, 150 * height
 
 
 def compose(picture: Picture) -> Figure:
@@ -422,17 +424,25 @@ def _draw_curves(figure: Figure, picture: Picture) -> None:
     top = min(high, max(-2.5 * low, 6.0 * nearest, 0.05))
     panel.set_ylim(1100.0 * low - 0.08 * 1000 * top, 1100.0 * top)
     panel.set_xlim(0.0, 1.0)
-    panel.set_title(
-        "certified clearance [mm]",
-        size=13.5 * scale, color=theme.ink, loc="left",
-    )  # fmt: skip
+    title = panel.set_title(
+        "certified clearance [mm]", size=13.5 * scale, color=theme.ink, loc="left"
+    )
     panel.set_xticks([0.0, 0.25, 0.5, 0.75, 1.0], ["start", "", "half of the length", "", "goal"])
     panel.yaxis.set_major_locator(MaxNLocator(5, prune="lower"))  # of what "start" would touch
     panel.tick_params(labelsize=11 * scale, colors=theme.ink)
-    panel.legend(
-            loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(picture.curves) + 1,
-            frameon=False, fontsize=12 * scale, labelcolor="linecolor", borderaxespad=0.0,
-        )  # fmt: skip
+    legend = panel.legend(
+        loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(picture.curves) + 1,
+        frameon=False, fontsize=12 * scale, labelcolor="linecolor", borderaxespad=0.0,
+    )  # fmt: skip
+    # Beside each other, in smaller letters where they must be.
+    canvas: Any = figure.canvas
+    beside, whole = (
+        text.get_window_extent(canvas.get_renderer()).width for text in (title, legend)
+    )
+    most = picture.panel[2] * picture.size[0] - _LEGEND_GAP * scale
+    share = min(1.0, most / (beside + whole))
+    for text in (title, *legend.get_texts()):
+        text.set_size(share * text.get_size())
     for side, spine in panel.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(theme.ink)
@@ -452,10 +462,11 @@ def _draw_bar(figure: Figure, picture: Picture) -> None:
     bar.set_yticks([])
     ticks = (-60, -30, 0, 20, 50, 100)
     bar.set_xticks(ticks, [str(tick) for tick in ticks])
-    bar.set_title(
+    title = bar.set_title(
         "clearance of a sphere [mm]", size=13.5 * scale, color=theme.ink, loc="left",
         pad=8 * scale,
     )  # fmt: skip
+    _shrink(title, (0.99 - left) * width)
     bar.tick_params(labelsize=11 * scale, colors=theme.ink)
     for spine in bar.spines.values():
         spine.set_visible(False)
