@@ -9,8 +9,15 @@ import numpy as np
 from warp_collision.io import Obstacle
 from warp_collision.obstacles.point_cloud import PointCloud
 from warp_collision.viewer import panels
-from warp_collision.viewer.colors import OBSTACLE, Color
-from warp_collision.viewer.triangles import inflated, is_unseen, of_geometry, outline_of, thinned
+from warp_collision.viewer.colors import OBSTACLE, UNSEEN, Color
+from warp_collision.viewer.triangles import (
+    inflated,
+    is_unseen,
+    of_geometry,
+    outline_of,
+    parts_of,
+    thinned,
+)
 
 _MOST_FACES = 50_000  # of an obstacle that are drawn
 _OPACITIES = (0.2, 0.08)  # of an obstacle and the hull of its padding
@@ -31,6 +38,7 @@ class DrawnObstacle:
         handles: viser's: of its mesh, or the box around its points, which a click finds; of the
             hull of its padding.
         points: viser's of a cloud, else None.
+        haze: viser's of what no camera saw of a map, else None.
         kind: what it is.
         is_unseen: whether it is space that no camera saw.
         enabled: whether queries check it.
@@ -43,6 +51,7 @@ class DrawnObstacle:
         self.kind = type(geometry).__name__
         self.is_unseen, self.enabled = is_unseen(geometry), obstacle.enabled
         self.points: Any = None
+        self.haze: Any = None
         self.color: Color | None = None
         placed = {"position": obstacle.pose[:3], "wxyz": obstacle.pose[3:]}
         if isinstance(geometry, PointCloud):
@@ -58,7 +67,15 @@ class DrawnObstacle:
                 precision="float32", **placed,
             )  # fmt: skip
         else:
-            mesh = thinned(of_geometry(geometry), _MOST_FACES)
+            seen, unseen = parts_of(geometry)
+            mesh = thinned(of_geometry(seen), _MOST_FACES)
+            if unseen is not None:
+                hidden = thinned(of_geometry(unseen), _MOST_FACES)
+                self.haze = panels.add_mesh(
+                    viewer, "unseen", hidden, UNSEEN, 0.4 * _OPACITIES[0], flat_shading=True,
+                    side="double", **placed,
+                )  # fmt: skip
+                self.haze.on_click(lambda event: viewer.select(name))
             parts, self._opacities = [mesh], _OPACITIES
             if obstacle.padding > 0.0:
                 parts.append(inflated(mesh, obstacle.padding))
@@ -74,7 +91,8 @@ class DrawnObstacle:
 
     @property
     def _all(self) -> list[Any]:
-        return self.handles if self.points is None else [*self.handles, self.points]
+        others = (self.points, self.haze)
+        return [*self.handles, *(handle for handle in others if handle is not None)]
 
     def remove(self) -> None:
         """Removes it from the page."""
@@ -96,6 +114,8 @@ class DrawnObstacle:
         for handle, opacity in zip(self.handles, self._opacities, strict=False):
             handle.color = panels.rgb(color)
             handle.opacity = 0.4 * opacity if is_clear else opacity
+        if self.haze is not None:
+            self.haze.color = panels.rgb(UNSEEN if self.enabled else color)
         if self.points is not None:
             self.points.colors = self._grain(color)
 

@@ -82,7 +82,13 @@ def scenery_of(
         color, opacity = (colors.OBSTACLE, 0.22) if obstacle.enabled else (colors.DISABLED, 0.08)
         if obstacle.enabled and shapes.is_unseen(obstacle.geometry):
             color, opacity = colors.UNSEEN, 0.08
-        bodies.append(Body([meshes[name]], color, opacity, is_glass=True))
+        mesh, (seen, unseen) = meshes[name], shapes.parts_of(obstacle.geometry)
+        if unseen is not None:
+            placed = matrix_from(obstacle.pose)
+            mesh, haze = (triangles_of(part).moved(placed) for part in (seen, unseen))
+            shade = colors.UNSEEN if obstacle.enabled else color
+            bodies.append(Body([haze], shade, 0.08, is_glass=True))
+        bodies.append(Body([mesh], color, opacity, is_glass=True))
         if obstacle.padding > 0.0:
             hull = shapes.inflated(meshes[name], obstacle.padding)
             bodies.append(Body([hull], color, 0.3 * opacity, is_glass=True))

@@ -86,6 +86,26 @@ def is_unseen(geometry: Any) -> bool:
     return isinstance(geometry, VoxelGrid) and geometry.is_unseen
 
 
+def parts_of(geometry: Any) -> tuple[Any, VoxelGrid | None]:
+    """Returns an obstacle, or what of a map was seen and what counts as occupied and was not.
+
+    Example:
+        >>> import numpy as np
+        >>> from warp_collision import VoxelGrid
+        >>> from warp_collision.viewer.triangles import parts_of
+        >>> wall, never = np.zeros((2, 4, 4, 4), bool)
+        >>> wall[0], never[1:] = True, True
+        >>> seen, unseen = parts_of(VoxelGrid(wall, 0.1, unknown_mask=never))
+        >>> seen.n_occupied, unseen.n_occupied
+        (16, 48)
+    """
+    if not isinstance(geometry, VoxelGrid) or geometry.is_unseen or geometry.unknown_mask is None:
+        return geometry, None
+    if not (geometry.occupied & geometry.unknown_mask).any():
+        return geometry, None
+    return geometry.seen, geometry.unseen
+
+
 def inflated(triangles: Triangles, padding: float) -> Triangles:
     """Returns a mesh whose vertices are moved out along their normals [m]: the hull of a padding.
 
