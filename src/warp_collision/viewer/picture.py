@@ -441,7 +441,8 @@ def _draw_curves(figure: Figure, picture: Picture) -> None:
     )
     most = picture.panel[2] * picture.size[0] - _LEGEND_GAP * scale
     share = min(1.0, most / (beside + whole))
-    for text in (title, *legend.get_texts()):
+    texts: list[Any] = [title, *legend.get_texts()]
+    for text in texts:
         text.set_size(share * text.get_size())
     for side, spine in panel.spines.items():
         spine.set_visible(side in ("left", "bottom"))
