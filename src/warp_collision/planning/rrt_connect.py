@@ -60,7 +60,7 @@ class _Trees(NamedTuple):
         parents: (2 n, capacity) int32.
         state: (6 n,) int32: the numbers of nodes (2 n,), the nodes (n, 2) at which the trees of a
             problem meet, or -1, the vertices (n,) of the path there, and the rounds (n,) up to
-            there, or -1 where they are not counted one by one.
+            there, which `TreesInLanes` alone writes.
         seed: of the random configurations of a round.
     """
 
@@ -225,11 +225,15 @@ class RrtConnect:
         operands = *operands, trees.n_vertices, trees.meeting
         launch(kernels.join_trees, (n,), *operands, device=device)
 
+    def _rounds_of(self, chosen: Tensor) -> Tensor:
+        """(m,) int64, of the trees of problems (m,) that have met, without waiting."""
+        return self.rows.new_full((len(chosen),), self._n_grown)
+
     def _take_solved(self) -> list[Solved]:
         """The paths of problems whose trees have met since the last look; the others go on."""
         trees, n = self._trees, self._trees.n_problems
         sizes = 2 * n, 2 * n, n, n
-        counts, meeting, n_vertices, n_rounds = trees.state.cpu().split(sizes)  # the one wait
+        counts, meeting, n_vertices, _ = trees.state.cpu().split(sizes)  # the one wait
         met = meeting.view(n, 2)[:, 0] >= 0
         n_met, used = int(met.sum()), int(counts.max())
         solved: list[Solved] = []
@@ -242,8 +246,7 @@ class RrtConnect:
             paths = trees.nodes.new_empty((n_met, int(n_vertices.max()), self._low.shape[1]))
             operands = trees, trees.meeting, chosen, paths
             launch(kernels.paths_of_trees, (n_met,), *operands, device=paths.device)
-            rounds = torch.where(n_rounds[met] < 0, self._n_grown, n_rounds[met]).long()
-            solved.append(Solved(paths, self.rows[chosen], n_vertices, rounds.to(paths.device)))
+            solved.append(Solved(paths, self.rows[chosen], n_vertices, self._rounds_of(chosen)))
         kept = order[n_met:]
         self.rows = self.rows[kept]
         if len(kept):
@@ -281,6 +284,9 @@ class TreesInLanes(RrtConnect):
 
     def _room(self) -> int:
         return self._rounds() * self._most_samples() * self._most_parts
+
+    def _rounds_of(self, chosen: Tensor) -> Tensor:
+        return self._trees.n_rounds[chosen].long()
 
     def _grow(self, rounds: int) -> None:
         sizes, trees, begin = self._sizes, self._trees._replace(seed=self._seed), self._n_grown
