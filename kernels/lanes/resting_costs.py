@@ -345,6 +345,20 @@ def store_block(
     ...
 
 
+@wp.func
+def have_one_env(env_index: wp.array[wp.int32], first: int, count: int, n_spheres: int) -> bool:
+    """Whether all spheres of a block are checked against one env: it may have several rows."""
+    if env_index.shape[0] == 0:
+        return True
+    n_of_row = n_spheres / env_index.shape[0]
+    row = first / n_of_row
+    env = env_index[row]
+    for other in range(row + 1, (first + count - 1) / n_of_row + 1):
+        if env_index[other] != env:
+            return False
+    return True
+
+
 @wp.kernel
 def sphere_costs(
     # operands
@@ -371,7 +385,7 @@ def sphere_costs(
     lanes = load_block(block)
     block.asked = lanes & wp.uint32(EIGHT)
     unknown = lanes >> wp.uint32(8)
-    if is_env(scene, env) and env == env_of_sphere(env_index, first + count - 1, spheres.shape[0]):
+    if is_env(scene, env) and have_one_env(env_index, first, count, spheres.shape[0]):
         if block.asked != wp.uint32(0):
             unknown |= add_costs(scene, env, first, block)
     else:

@@ -155,6 +155,17 @@ def test_envs_within_lanes(n_spheres: int) -> None:
     assert (cost[env_index == 2] > 0.0).any()
 
 
+@pytest.mark.parametrize("n_spheres", [1, 2, 3, 5, 7, 9])
+def test_rows_shorter_than_lanes(n_spheres: int) -> None:
+    """The first and the last sphere of a block may have one env, and some between them another."""
+    rng = np.random.default_rng(n_spheres)
+    world = build([random_scene(rng, count) for count in (7, 0, 3)], CPU, room=8)
+    env_index = torch.from_numpy(rng.integers(0, 3, 500).astype(np.int32))
+    cost, *_ = assert_same(random_spheres(rng, (500, 1, n_spheres)), scene_of(world), env_index)
+    assert (cost[env_index == 1] == 0.0).all()
+    assert (cost[env_index == 0] > 0.0).any()
+
+
 def test_spheres_that_obstacles_ignore() -> None:
     rng = np.random.default_rng(22)
     world = build([random_scene(rng, 6)], CPU, room=6)

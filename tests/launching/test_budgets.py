@@ -38,6 +38,7 @@ WITHOUT_DEVICE = {
     *("GuardedStep", "Refusal"),
     *("NearEnd", "PlannedPaths", "PlanningProgress", "TimedPaths"),
     "timed",  # its search is on the host
+    "Planner",  # as `optimize_paths`, which makes one
     *("load_motion_limits", "load_trajectory", "save_trajectory"),  # files
 }
 
