@@ -132,6 +132,26 @@ def test_commands_slide_along_surfaces(panda, jerk) -> None:
     assert ways[True][3] > 0.33  # of 0.44 that were asked
 
 
+@pytest.mark.parametrize("jerk", [None, 300.0])
+def test_the_braking_is_what_follows(panda, jerk) -> None:
+    """Where nothing of a command is passed on, and to rest."""
+    driven = Driven(guard_of(panda, plate(), jerk=jerk, slide=False), panda.start)
+    driven.drive([[1.5, 0.0, 0.3, 0.0, 0.0, 0.2, 0.0]] * 900)
+    brakings = [step.braking() for step in driven.steps]
+    compared = 0
+    for braking, step in zip(brakings[:-1], driven.steps[1:], strict=True):
+        if braking is not None and step.share == 0.0 and braking.duration.item() > DT:
+            found = braking.at([DT])[0, 0]
+            np.testing.assert_allclose(found, step.joints, atol=1e-7)
+            compared += 1
+    assert compared > 20
+    (braking,) = brakings[100:101]
+    assert braking is not None
+    speed = braking.derivative()
+    np.testing.assert_allclose(speed.at([0.0])[0, 0], driven.steps[100].velocities, atol=1e-9)
+    np.testing.assert_allclose(speed.at([braking.duration.item()])[0, 0], 0.0, atol=1e-9)
+
+
 def test_a_command_straight_into_a_surface_stops(panda) -> None:
     driven = Driven(guard_of(panda, plate()), panda.start)
     driven.drive([[1.5, 0, 0, 0, 0, 0, 0]] * 900)

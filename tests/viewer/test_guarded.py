@@ -28,7 +28,7 @@ def clock(monkeypatch):
 def guarded(panda):
     world = world_of()
     with Viewer(world, panda, port=0) as viewer:
-        viewer.add_guard(MotionGuard(panda, world, dt=0.002, acceleration=8.0))
+        viewer.add_guard(MotionGuard(panda, world, dt=0.002, acceleration=8.0, slide=False))
         viewer.update(START, delay=0.0)
         assert viewer.wait(60)
         yield viewer

@@ -78,8 +78,8 @@ class GuardedStep:
         self._guard = guard
         self.joints, self.velocities, self.accelerations = state
         self.share, self.time_to_rest, self.breached, self.clearance, self._cause = values[:5]
-        self._slides = values[5]
-        self._points: Tensor | None = values[6]
+        self._slides, self._phases = values[5:7]
+        self._points: Tensor | None = values[7]
 
     def __repr__(self) -> str:
         return (
@@ -131,13 +131,20 @@ class GuardedStep:
         rest = torch.as_tensor(self.time_to_rest).detach().flatten()[robot].item()
         if not rest > 0.0:
             return None
-        q, v = (
+        q, v, a = (
             torch.as_tensor(part).detach().double().cpu().reshape(-1, self._guard.shape[-1])[robot]
-            for part in (self.joints, self.velocities)
+            for part in (self.joints, self.velocities, self.accelerations)
         )
-        end = q + 0.5 * rest * v
-        times = torch.tensor([[0.0, rest]], dtype=torch.float64)
-        return JointCurve(times, torch.stack((q, end, end))[None, None])
+        first, middle, last = torch.as_tensor(self._phases).double().reshape(-1, 3)[robot].tolist()
+        b = -(v + 0.5 * first * a) / (0.5 * (first + last) + middle)  # see kernels/guard_motion.py
+        knots = [(0.0, q, v)]
+        for time, begin, end in ((first, a, b), (middle, b, b), (last, b, 0.0 * b)):
+            if knots[-1][0] + time > knots[-1][0]:
+                q = q + time * (v + time * (begin / 3.0 + end / 6.0))
+                v = v + 0.5 * time * (begin + end)
+                knots.append((knots[-1][0] + time, q, v))
+        times, positions, velocities = zip(*knots, strict=True)
+        return JointCurve.from_hermite(times, torch.stack(positions), torch.stack(velocities))
 
 
 class MotionGuard:
@@ -348,7 +355,7 @@ class MotionGuard:
         robots = self._robots
         passed = robots.state.to(joints.dtype, copy=True)
         floor, share, rest, cause, _, slides, *_ = robots.report.clone().unbind(1)
-        values = share, rest, floor == 0.0, floor, cause, slides
+        values = share, rest, floor == 0.0, floor, cause, slides, robots.report[:, 6:].clone()
         if self._is_one:
             values, passed = tuple(value[0] for value in values), passed[0]
         return GuardedStep(self, passed.unbind(-2), (*values, robots.points.clone()))
@@ -357,9 +364,9 @@ class MotionGuard:
         robots = self._robots
         passed = robots.state[0].cpu().numpy().copy()
         state = passed if isinstance(joints, np.ndarray) else passed.tolist()
-        floor, share, rest, cause, _, slides = robots.report[0].tolist()[:6]
+        floor, share, rest, cause, _, slides, *phases = robots.report[0].tolist()
         points = robots.points.clone() if cause != kernels.PASSED or floor == 0.0 else None
-        values = share, rest, floor == 0.0, floor, cause, slides, points
+        values = share, rest, floor == 0.0, floor, cause, slides, phases, points
         return GuardedStep(self, state, values)
 
     def _refusal(self, cause: str, points: Tensor, robot: int, breached: bool) -> Refusal:
