@@ -4,8 +4,6 @@ In processes of one thread each. `--write` keeps results as they come, and those
 planners that are not run again. The status is 1 if the judge refused a path that was called free.
 """
 
-import multiprocessing
-import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import torch
 from benchmarks import plan_report, problems
 from benchmarks.harness import RESULTS, Failed
 from benchmarks.planners import PLANNERS, Planned
+from benchmarks.pool import in_any_order
 from benchmarks.problems import ROBOTS, Problem, list_problems
 from path_judge import Judge, Judgement, Scene
 
@@ -114,24 +113,21 @@ def run(options: Any) -> str:
     if options.near_ends and options.write:
         raise Failed("--write keeps results of all problems, not those of --near-ends")
     results, refused = {} if options.near_ends else plan_report.read(file), 0
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[name] = "1"
     for robot in () if options.report else options.robots:
         folder, rows = problems.robot_folder(robot), []
         asked = list_problems(folder, robot, options.every)
         if options.near_ends:
             asked = problems.NEAR_ENDS.get(robot, [])
         begin = partial(_begin, folder, robot, options.planners, options.limit)
-        with multiprocessing.get_context("spawn").Pool(options.jobs, initializer=begin) as pool:
-            for done, found in enumerate(pool.imap_unordered(_solve, asked), start=1):
-                print(f"[{done}/{len(asked)}] {robot} {found[0]['type']}/{found[0]['index']:04d}")
-                for row in found:
-                    if not row["solved"] or row["refused"]:
-                        print(f"  {row['planner']}: {row['reason']}", flush=True)
-                rows += found
-                if options.write and (done % 100 == 0 or done == len(asked)):
-                    kept = plan_report.replaced(results, robot, rows, options)
-                    plan_report.write(kept, file)
+        for done, found in enumerate(in_any_order(_solve, begin, asked, options.jobs), start=1):
+            print(f"[{done}/{len(asked)}] {robot} {found[0]['type']}/{found[0]['index']:04d}")
+            for row in found:
+                if not row["solved"] or row["refused"]:
+                    print(f"  {row['planner']}: {row['reason']}", flush=True)
+            rows += found
+            if options.write and (done % 100 == 0 or done == len(asked)):
+                kept = plan_report.replaced(results, robot, rows, options)
+                plan_report.write(kept, file)
         results = plan_report.replaced(results, robot, rows, options)
         refused += sum(row["refused"] for row in rows)
     if options.write:

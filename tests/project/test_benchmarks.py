@@ -1,10 +1,13 @@
 """The benchmarks: workloads build, and every contender is right. No time is looked at."""
 
 import argparse
+import importlib
+import operator
 import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +16,17 @@ import numpy as np
 import pytest
 import torch
 import warp as wp
-from benchmarks import baseline, costs, downloads, exact_shapes, first_call, gpu, harness, truth
+from benchmarks import (
+    baseline,
+    costs,
+    downloads,
+    exact_shapes,
+    first_call,
+    gpu,
+    harness,
+    pool,
+    truth,
+)
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.curves import CURVES
 from benchmarks.scenes import WORKLOADS, build
@@ -306,6 +319,16 @@ def test_a_command_that_hangs_is_ended(tmp_path: Path) -> None:
     code = "import time; print('begun', flush=True); time.sleep(600)"
     assert gpu.run_logged([sys.executable, "-c", code], tmp_path / "log.txt", limit=3.0) != 0
     assert (tmp_path / "log.txt").read_text() in ("begun\n", "")  # on a slow machine nothing yet
+
+
+def test_processes_that_cannot_begin_are_an_error(capfd: pytest.CaptureFixture[str]) -> None:
+    """Instead of other ones without end: a library is missing, say."""
+    asked = [("shelf", number) for number in range(5)]
+    numbers = partial(pool.in_any_order, operator.itemgetter(1), asked=asked, jobs=2)
+    assert sorted(numbers(begin=print)) == [*range(5)]
+    with pytest.raises(harness.Failed, match="could not begin"):
+        [*numbers(begin=partial(importlib.import_module, "nothing"))]
+    assert "No module named 'nothing'" in capfd.readouterr().err
 
 
 def test_downloads_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
