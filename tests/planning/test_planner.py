@@ -69,6 +69,18 @@ def test_later_plans_notice_what_has_changed(device):
     assert lengths[4] == pytest.approx(1.8, abs=1e-5)
 
 
+def test_later_plans_notice_links_that_are_allowed_to_touch():
+    robot, world = load_panda(), MeshWorld()
+    folded = torch.tensor([[-2.58, 0.169, -1.856, -3.032, 2.636, 3.354, -2.96]])
+    keep = Planner(robot, world, on_invalid_endpoints="mark")
+    assert keep.plan(folded, folded + 0.002).free.tolist() == [False]
+    for link in robot.link_names:
+        for other in robot.link_names:
+            if link < other:
+                robot.allow(link, other)
+    assert keep.plan(folded, folded + 0.002).free.tolist() == [True]
+
+
 def test_options_are_validated_once(monkeypatch):
     robot, world = load_panda(), posts(torch.device("cpu"))
     keep = Planner(robot, world, until="first")

@@ -7,7 +7,7 @@ from scipy.spatial.transform import Rotation, Slerp
 
 from warp_collision import Cuboid, MeshWorld
 from warp_collision.examples import load_panda
-from warp_collision.planning import optimize_paths
+from warp_collision.planning import Planner, optimize_paths
 from warp_collision.poses import poses_between
 from warp_collision.robot import JointCurve
 
@@ -87,6 +87,32 @@ def test_it_says_where_nothing_is_proven(panda, device):
     assert hand[1] > 0.25
     assert found.free.tolist() == [False]
     assert found.cost.isinf().all()
+
+
+def test_a_planner_notices_links_and_obstacles_that_come_and_go(device):
+    """Its plans among obstacles that move are those of the function."""
+    robot = load_panda()
+    world, times, poses = conveyor(device, 0.55, 1.5)
+    start, goal = START.to(device), GOAL.to(device)
+    robot.attach("rod", "panda_hand", Cuboid((0.02, 0.02, 0.16)), pose=(0, 0, 0.18, 1, 0, 0, 0))
+    given = {"limits": LIMITS, "times": times, "poses": poses, "until": "first"}
+    keep = Planner(robot, world, **given)
+
+    def require_same() -> None:
+        expected = optimize_paths(start, goal, robot, world, **given)
+        found = keep.plan(start, goal)
+        for name in ("joints", "free", "cost"):
+            assert torch.equal(getattr(found, name), getattr(expected, name)), name
+
+    require_same()
+    robot.detach("rod")
+    require_same()
+    # Longer: where the box stands, the hand holds it in what it is to pay no heed to.
+    robot.attach("bar", "panda_hand", Cuboid((0.02, 0.02, 0.3)), pose=(0, 0, 0.25, 1, 0, 0, 0))
+    require_same()
+    world.add("post", Cuboid((0.1, 0.1, 0.1)), (-0.6, 0.0, 0.5, 1, 0, 0, 0))
+    with pytest.raises(ValueError, match=r"poses must have shape \(3, 3, 7\)"):
+        keep.plan(start, goal)
 
 
 def every(panda) -> list[tuple[str, str]]:

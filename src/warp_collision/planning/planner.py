@@ -80,8 +80,8 @@ class Planner:
     """`optimize_paths` for callers who plan again and again, as in a loop of control.
 
     The options are validated once, and tables of the robot are looked up once. Its paths are those
-    of `optimize_paths`. Later plans notice obstacles that are added or moved, and objects that are
-    attached to the robot.
+    of `optimize_paths`. Later plans notice obstacles that are added or moved, objects that are
+    attached to the robot, and links that it is allowed to touch itself with.
 
     Args:
         robot: the robot.
@@ -120,7 +120,7 @@ class Planner:
             return
         self._limits = None if own.limits is None else _limits_of_time(robot, own.limits, own.terms)
         scene_with_contacts(own.ignore, robot, world)  # looks up the names
-        self._layout, self._known = robot.layout, {}
+        self._tables_of: tuple[Any, Any] = None, None
 
     def __repr__(self) -> str:
         return f"Planner({self._robot!r}, {self._world!r})"
@@ -152,6 +152,7 @@ class Planner:
                 goal that is not finite or not valid.
         """
         if self._among_movers is not None:
+            self._among_movers = self._among_movers.as_of_now()
             call = {"env_index": env_index, "generator": generator, "progress": progress}
             return self._among_movers.plan(start, goal, base_pose, call)
         own, robot, world = self._options, self._robot, self._world
@@ -163,8 +164,7 @@ class Planner:
         numbers = random.Random(_seed_of(generator))
         if base_pose is not None:  # in each problem
             base_pose = base_operand(base_pose, ends[0]).detach().expand(batch, 7)
-        if robot.layout is not self._layout:
-            self._layout, self._known = robot.layout, {}
+        self._look_for_changes()
         with torch.no_grad():
             problems = self._problems(ends, env_index, base_pose)
             problems, valid, straight = with_margins(problems)
@@ -176,9 +176,9 @@ class Planner:
             search = Search(problems, objective, best, budget, numbers, own.n_seeds, first_only)
             search.run(valid.all(0), straight)
             motion = None
-            if own.limits is not None:
+            if self._limits is not None:
                 most = 0 if budget.is_late else MOST_ITERATIONS
-                motion = _soonest(problems, best, search.others, own.limits, most)
+                motion = _soonest(problems, best, search.others, self._limits, most)
             measured = _measured(problems, objective, best, first_only)
         clearance, world_clearance, self_clearance, cost, is_far = measured
         cost = cost if motion is None else best.cost
@@ -196,6 +196,13 @@ class Planner:
             near,
             motion,
         )
+
+    def _look_for_changes(self) -> None:
+        """Forgets tables of the robot if links, or pairs that it checks, have changed."""
+        robot = self._robot
+        now = robot.layout, self._options.self_collision is True and robot.default_pairs
+        if any(a is not b for a, b in zip(self._tables_of, now, strict=True)):
+            self._tables_of, self._known = now, {}
 
     def _problems(
         self, ends: Tensor, env_index: Tensor | None, base_pose: Tensor | None
@@ -217,14 +224,22 @@ class _AmongMovers:
         if options.get("limits") is None:
             raise ValueError("limits must be given with times and poses, got None")
         own = self._options = _Options(**options)
-        self._robot, self._world = robot, world
+        self._robot, self._world, self._given = robot, world, {**options, "ignore": own.ignore}
+        self._named = robot.layout, world.names(0)
         self._traffic = Traffic.of(own.times, own.poses, world)
         links = (*robot.link_names, *robot.attached)
         heedless = tuple((link, mover) for link in links for mover in self._traffic.movers)
-        given = {**options, "times": None, "poses": None}
-        without = {**given, "ignore": (*own.ignore, *heedless)}
-        within = {**given, "ignore": own.ignore, "on_invalid_endpoints": "mark"}
+        within = {**self._given, "times": None, "poses": None}
+        without = {**within, "ignore": (*own.ignore, *heedless)}
+        within["on_invalid_endpoints"] = "mark"
         self._planners = Planner(robot, world, **without), Planner(robot, world, **within)
+
+    def as_of_now(self) -> _AmongMovers:
+        """The same, or others where links or obstacles have come or gone."""
+        layout, names = self._named
+        if self._robot.layout is layout and self._world.names(0) == names:
+            return self
+        return _AmongMovers(self._robot, self._world, self._given)
 
     def plan(
         self, start: Tensor, goal: Tensor, base_pose: PoseLike | None, call: dict[str, Any]
@@ -328,7 +343,7 @@ def _soonest(
     problems: Problems,
     best: BestPaths,
     others: list[tuple[Tensor, Tensor]],
-    limits: Mapping[str, Any],
+    limits: MotionLimits,
     max_iterations: int,
 ) -> TimedPaths:
     """The fastest curve of each problem, whose path becomes the best one."""
@@ -344,7 +359,7 @@ def _soonest(
         paths.nan_to_num(),  # of ends that are not finite
         problems.robot,
         problems.world,
-        **limits,
+        **limits._asdict(),
         margin=problems.margin,
         shapes=problems.shapes,
         self_collision=problems.self_collision,
