@@ -9,7 +9,13 @@ import warp as wp
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.forward_kinematics import vec1i
 from warp_collision.kernels.lanes.configurations import behind, row_from
-from warp_collision.kernels.lanes.paths import SEGMENTS, Motions, check_segments, motions_of
+from warp_collision.kernels.lanes.paths import (
+    SEGMENTS,
+    VECTOR_BYTES,
+    Motions,
+    check_segments,
+    motions_of,
+)
 from warp_collision.kernels.robot_motion import MovingFrame, Robot, robot_in_env
 from warp_collision.kernels.robot_pairs import BodyPair
 from warp_collision.kernels.scene_walk import Scene, env_of_row
@@ -60,8 +66,9 @@ class Steps:
 
 
 def scratch_of_steps(most: int, parts: int, n_joints: int) -> int:
-    """Bytes of `Steps`: 8 for each flag, so that what follows is aligned."""
-    return most * (4 * (2 + parts + 1) * n_joints + 8 * (1 + parts) + 4 * 5)
+    """Bytes of `Steps`, rounded up to vectors, so that what follows is aligned."""
+    n_bytes = most * (4 * (2 + parts + 1) * n_joints + 4 * 5 + 1 + parts)
+    return -(-n_bytes // VECTOR_BYTES) * VECTOR_BYTES
 
 
 @wp.func

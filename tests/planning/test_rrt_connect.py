@@ -9,6 +9,7 @@ import torch
 
 from warp_collision import Cuboid, MeshWorld, RobotSpheres, joint_path_in_collision
 from warp_collision.examples import load_panda, load_problem, problem_names
+from warp_collision.kernels.lanes.growing_trees import scratch_of_steps
 from warp_collision.kernels.trees import RANGE
 from warp_collision.planning import optimize_paths, rrt_connect
 from warp_collision.planning.problems import Problems
@@ -173,6 +174,14 @@ def test_trees_in_lanes_find_what_rounds_of_launches_find(apart, monkeypatch):
     assert [row for row, *_ in together] == sorted(every)
     assert together == drawn(RrtConnect, apart, every)
     assert max(rounds for *_, rounds in together) > 2
+
+
+@pytest.mark.parametrize("n_joints", [1, 6, 7])
+@pytest.mark.parametrize("most", [16, 97, 113])
+@pytest.mark.parametrize("parts", [1, 5, 64])
+def test_memory_behind_that_of_steps_is_aligned(most, parts, n_joints):
+    """There are pointers and bits of 64."""
+    assert scratch_of_steps(most, parts, n_joints) % 8 == 0
 
 
 def test_paths_of_trees_in_lanes_are_proven(apart):

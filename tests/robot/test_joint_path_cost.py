@@ -222,12 +222,14 @@ def test_compiled_with_a_fixed_number_of_parts(robots):
         ({"substeps": 4}, "substeps must be odd, got 4"),
         ({"substeps": 0}, "substeps must be at least 1, got 0"),
         ({"joints": torch.zeros(2, 7)}, "joints must have shape .batch, horizon, n_joints"),
+        ({"substeps": True}, "substeps must be an int, got bool"),
+        ({"substeps": 1.0}, "substeps must be an int, got float"),
         ({"max_deviation": -1.0}, "max_deviation must not be negative|must be positive"),
     ],
 )
 def test_wrong_arguments(robots, change, message):
     arguments = {"joints": torch.zeros(1, 2, 7), **change}
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         joint_path_cost(
             arguments.pop("joints"), robots["panda"], MeshWorld(device="cpu"), **arguments
         )
@@ -253,6 +255,9 @@ def test_one_node_of_autograd_has_the_gradient_of_the_operators(robots, device, 
 
     by_self = {weight: found(weight) for weight in (0.0, 2.0)}
     assert (by_self[2.0][0] > 1.1 * by_self[0.0][0]).any()
+    for weight, (cost, _) in by_self.items():  # without a gradient, too
+        plain = joint_path_cost(joints, robot, world, self_weight=weight, **options)
+        assert torch.equal(plain, cost)
     monkeypatch.setattr(PathCost, "_is_direct", lambda *_: False)
     for weight, (cost, gradient) in by_self.items():
         expected, by_operators = found(weight)
@@ -267,7 +272,9 @@ def test_one_node_of_autograd_has_the_gradient_of_the_operators(robots, device, 
     at_once = torch.autograd.functional.jacobian(summed, joints, vectorize=True)
     torch.testing.assert_close(at_once, one_by_one, rtol=1e-5, atol=1e-4)
     leaf = joints.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(summed(leaf).sum(), leaf, create_graph=True)
+    total = summed(leaf).sum()
+    world.set_pose("block", (9.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0))  # a gradient is of its cost
+    (gradient,) = torch.autograd.grad(total, leaf, create_graph=True)
     torch.testing.assert_close(gradient.detach(), one_by_one.sum(0), rtol=1e-5, atol=1e-4)
     with pytest.raises(RuntimeError, match="second derivative"):
         gradient.sum().backward()

@@ -22,9 +22,12 @@ from warp_collision.queries.autograd import is_launched
 from warp_collision.queries.dispatch import is_plain
 from warp_collision.queries.robot_queries import (
     FORWARD_KINEMATICS,
+    SELF_COLLISION,
+    JacobianProduct,
     run_path_cost_vjp,
     run_self_collision,
 )
+from warp_collision.queries.sphere_queries import swept_vjp
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
 from warp_collision.robot.checks.path_operands import control_points, require_robot_and_world
 from warp_collision.robot.checks.self_collision import self_collision_cost, spheres_operand
@@ -179,7 +182,8 @@ class PathCost(NamedTuple):
         """Whether all but the joints is constant, and arguments are of the usual kind."""
         numbers = self.weight, self.self_weight
         return (
-            self.substeps == 1
+            type(self.substeps) is int
+            and self.substeps == 1
             and self.swept
             and base_pose is None
             and poses is None
@@ -230,10 +234,7 @@ class PathCost(NamedTuple):
 
 
 class DirectPathCost(torch.autograd.Function):
-    """The cost (batch, horizon) of straight paths by launches alone, and its gradient.
-
-    Where the gradient is recorded or batched in turn, that of `PathCost.of_spheres` is taken.
-    """
+    """The cost (batch, horizon) of straight paths by launches alone, and its gradient."""
 
     @staticmethod
     def forward(  # noqa: D102
@@ -257,9 +258,10 @@ class DirectPathCost(torch.autograd.Function):
         )
         if env_index is not None:
             env_index = validate.env_operand(env_index, len(joints), scene.n_envs, device)
-        cost, *by_spheres = query.run(spheres, scene, env_index, (weight, *parameters))
+        has_gradient, operands = ctx.needs_input_grad[0], (weight, *parameters)
+        cost, *by_spheres = query.run(spheres, scene, env_index, operands, has_gradient)
         total = cost.sum(-1)
-        by_pairs = None
+        by_pairs = []
         if isinstance(options.self_weight, Tensor) or options.self_weight != 0.0:
             pairs = robot.default_pairs if options.pairs is None else options.pairs
             eta = options.self_activation_distance
@@ -267,30 +269,28 @@ class DirectPathCost(torch.autograd.Function):
             factor = weight_operand("self_weight", options.self_weight, device)
             drawn_in = spheres_operand(spheres, pairs).flatten(0, 1)
             itself = drawn_in, *pairs.tables(device), factor, eta
-            cost, by_pairs = run_self_collision(*itself)
+            cost, *by_pairs = (run_self_collision if has_gradient else SELF_COLLISION.run)(*itself)
             total += cost.sum(-1).view(rows)
-        ctx.call = options, robot, world, env_index
-        ctx.found = by_spheres, by_pairs, frames.view(*rows, *frames.shape[1:]), tables
+        ctx.found = by_spheres, by_pairs, frames, tables
         ctx.save_for_backward(joints)
         return total
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None, None]:  # noqa: D102
         (joints,) = ctx.saved_tensors
-        none = None, None, None, None
-        if not is_launched(upstream):
-            options, robot, world, env_index = ctx.call
-            with torch.enable_grad():
-                leaf = joints if joints.requires_grad else joints.detach().requires_grad_()
-                cost = options.of_spheres(leaf, robot, world, env_index, None, None).sum(-1)
-                (by_joints,) = torch.autograd.grad(cost, leaf, upstream, create_graph=True)
-            return by_joints, *none
         (gradient, neighbours), by_pairs, frames, tables = ctx.found
         factor = upstream[:, :, None, None]
-        if by_pairs is not None:
-            by_pairs = by_pairs.view_as(gradient) * factor
-        by_spheres = gradient * factor, neighbours * factor.unsqueeze(-1), by_pairs
-        return run_path_cost_vjp(joints, *by_spheres, frames, *tables), *none
+        of_pairs = [part.view_as(gradient) * factor for part in by_pairs]
+        none = None, None, None, None
+        if is_launched(upstream):
+            frames = frames.view(*joints.shape[:2], *frames.shape[1:])
+            parts = gradient * factor, neighbours * factor.unsqueeze(-1), *(of_pairs or [None])
+            return run_path_cost_vjp(joints, *parts, frames, *tables), *none
+        by_spheres = swept_vjp(upstream.unsqueeze(-1), gradient, neighbours)
+        by_spheres = sum(of_pairs, by_spheres).reshape(-1, *gradient.shape[2:])
+        saved = joints.view(-1, joints.shape[2]), frames, *tables, None
+        by_joints = JacobianProduct.apply(FORWARD_KINEMATICS.name, False, by_spheres, *saved)
+        return by_joints.view_as(joints), *none
 
 
 def waypoint_clearance(
