@@ -11,7 +11,6 @@ turned a little away from surfaces that are nearer than the room.
 
 import warp as wp
 
-from warp_collision.kernels.compiling import compiled_once
 from warp_collision.kernels.forward_kinematics import point_in_world
 from warp_collision.kernels.guard_motion import Guarded, GuardRules, Joints, limits_of
 from warp_collision.kernels.nearest_of_links import (
@@ -136,7 +135,7 @@ def largest(values: wp.array[wp.float64], count: int) -> wp.float64:
     return most
 
 
-@compiled_once
+@wp.func
 def turn_along(
     guarded: Guarded, joints: Joints, rules: GuardRules, end: int, floor: float, time: wp.float64
 ) -> bool:

@@ -115,18 +115,7 @@ def latest(timing: Timing, s: float) -> float:
 
 
 @wp.func
-def piece_of(guarded: Guarded, first: int, rules: GuardRules) -> Segment:
-    """A piece of degree 2 by its first control point."""
-    # fmt: off
-    return Segment(
-        guarded.robot, guarded.scratch.points, first, rules.degree, guarded.scratch.frames,
-        rules.errors, rules.speeds,
-    )
-    # fmt: on
-
-
-@compiled_once
-def proof_of(
+def piece_proof(
     guarded: Guarded, segment: Segment, timing: Timing, tolerance: float, at_end: bool, most: int
 ) -> int:
     """Evaluations that prove a piece free; negative where it is not proven.
@@ -179,7 +168,13 @@ def proof_of(
 
 
 @wp.func
-def braking_proof(
+def parts_of(rules: GuardRules) -> int:
+    """Parts of a braking, see `proof_of`."""
+    return wp.where(rules.degree == 2, 2, 4)
+
+
+@compiled_once
+def proof_of(
     guarded: Guarded,
     rules: GuardRules,
     first: int,
@@ -187,66 +182,72 @@ def braking_proof(
     phases: vec3d,
     floor: float,
     most: int,
+    n_parts: int,
 ) -> int:
-    """As `proof_of`, of a braking: its end keeps the floor, and it is free on the way there."""
+    """As `piece_proof`, of a braking, and of the step before it.
+
+    Its parts are the end of the braking, which keeps the floor, the braking's pieces on the way
+    there, and the step. All are proven at one place, which is compiled once.
+
+    Args:
+        guarded: the robot.
+        rules: of the guard.
+        first: control point at which the step begins; behind its own are those of the braking.
+        begin: of the braking, from now [s].
+        phases: of the braking.
+        floor: clearance that is to be kept at rest [m].
+        most: evaluations.
+        n_parts: how many of the parts are proven, see `parts_of`.
+    """
     late = float(rules.latency)
-    timing = Timing(float(begin) + late, float(phases[1]), late, rules.speed)
-    if rules.degree == 2:
-        piece = piece_of(guarded, first, rules)
-        used = proof_of(guarded, piece, timing, floor, True, most)
-        if used < 0:
-            return used
-        way = proof_of(guarded, piece, timing, 0.5 * floor, False, most - used)
-        return wp.where(way < 0, way, way + used)
-    last = piece_of(guarded, first + 6, rules)
-    timing.begin = float(begin + phases[0] + phases[1])
-    timing.duration = float(phases[2])
-    used = proof_of(guarded, last, timing, floor, True, most)
-    timing.begin = float(begin)
-    for phase in range(3):
-        timing.duration = float(phases[phase])
-        if used >= 0 and phases[phase] > ZERO:
-            piece = piece_of(guarded, first + 3 * phase, rules)
-            way = proof_of(guarded, piece, timing, 0.5 * floor, False, most - used)
+    n_pieces = parts_of(rules) - 1
+    used = int(0)
+    part = int(0)
+    while part < n_parts and used >= 0:
+        at_end = part == 0
+        piece = wp.where(at_end, n_pieces, part)  # from 1
+        place = first + rules.degree * piece
+        phase = wp.where(n_pieces == 1, 1, piece - 1)
+        duration = rules.dt
+        timing = Timing(late, float(rules.dt), 0.0, rules.speed)
+        if piece > n_pieces:  # the step
+            place = first
+        else:
+            duration = phases[phase]
+            since = wp.float64(begin)
+            for earlier in range(phase):
+                since += phases[earlier]
+            timing = Timing(float(since) + late, float(duration), late, rules.speed)
+        if at_end or duration > ZERO:
+            # fmt: off
+            segment = Segment(
+                guarded.robot, guarded.scratch.points, place, rules.degree, guarded.scratch.frames,
+                rules.errors, rules.speeds,
+            )
+            # fmt: on
+            tolerance = wp.where(at_end, floor, 0.5 * floor)
+            way = piece_proof(guarded, segment, timing, tolerance, at_end, most - used)
             used = wp.where(way < 0, way, way + used)
-        timing.begin += timing.duration
+        part += 1
     return used
 
 
 @wp.func
-def step_proof(
-    guarded: Guarded, rules: GuardRules, first: int, phases: vec3d, floor: float, most: int
-) -> int:
-    """As `proof_of`, of a step and the braking after it, whose control points are written."""
-    braking = first + rules.degree
-    used = braking_proof(guarded, rules, braking, rules.dt, phases, floor, most)
-    if used < 0:
-        return used
-    timing = Timing(float(rules.latency), float(rules.dt), 0.0, rules.speed)
-    piece = piece_of(guarded, first, rules)
-    way = proof_of(guarded, piece, timing, 0.5 * floor, False, most - used)
-    return wp.where(way < 0, way, way + used)
-
-
-@wp.func
-def write_present_braking(
-    guarded: Guarded, joints: Joints, phases: vec3d, rules: GuardRules
-) -> int:
-    """Writes the braking of the state behind the other control points; returns its first one."""
+def write_present_braking(guarded: Guarded, joints: Joints, phases: vec3d, rules: GuardRules):
+    """Writes the braking of the state behind a step from N_POINTS on."""
     first = N_POINTS + rules.degree
     points = guarded.scratch.points
     write_braking(points, first, joints.q, joints.v, joints.a, phases, rules)
-    return first
 
 
 @wp.func
 def kept_floor(guarded: Guarded, joints: Joints, phases: vec3d, rules: GuardRules) -> float:
     """The largest floor with which braking at once is proven free; 0 if it is with none."""
-    first = write_present_braking(guarded, joints, phases, rules)
+    write_present_braking(guarded, joints, phases, rules)
+    most = rules.max_evaluations
     floor = rules.tolerance
     while floor >= rules.least:
-        most = rules.max_evaluations
-        if braking_proof(guarded, rules, first, ZERO, phases, floor, most) >= 0:
+        if proof_of(guarded, rules, N_POINTS, ZERO, phases, floor, most, parts_of(rules)) >= 0:
             return floor
         floor *= 0.5
     return 0.0
@@ -259,12 +260,9 @@ def higher_floor(
     """Twice the floor, up to the tolerance, where the end of the braking keeps it."""
     if floor >= rules.tolerance:
         return floor
-    first = write_present_braking(guarded, joints, phases, rules)
-    last = piece_of(guarded, first + wp.where(rules.degree == 2, 0, 6), rules)
-    late = float(rules.dt + rules.latency)
-    timing = Timing(late, float(total(phases)), float(rules.latency), rules.speed)
+    write_present_braking(guarded, joints, phases, rules)
     higher = wp.min(2.0 * floor, rules.tolerance)
-    found = proof_of(guarded, last, timing, higher, True, 1)
+    found = proof_of(guarded, rules, N_POINTS, rules.dt, phases, higher, 1, 1)
     return wp.where(found < 0, floor, higher)
 
 
@@ -279,7 +277,7 @@ class Choice:
     slides: bool  # along surfaces
 
 
-@compiled_once
+@wp.func
 def tried(
     guarded: Guarded,
     joints: Joints,
@@ -309,7 +307,8 @@ def tried(
     refusal = int(BEYOND_LIMITS)
     keeps = write_braking(points, braking, end, joints.next_v, joints.next_a, after, rules)
     if keeps and step_keeps_velocity(joints, rules):
-        used = step_proof(guarded, rules, first, after, floor, choice.left)
+        n_parts = parts_of(rules) + 1
+        used = proof_of(guarded, rules, first, rules.dt, after, floor, choice.left, n_parts)
         if used >= 0:
             return Choice(share, choice.why, choice.left - used, after, choice.slides)
         refusal = wp.where(used == NO_DECISION, RAN_OUT, NOT_PROVEN)
@@ -334,12 +333,13 @@ def choose(
     most = rules.max_evaluations
     choice = Choice(ZERO, PASSED, most, phases, False)
     share = wp.float64(1.0)
-    for attempt in range(N_SHARES + N_SLIDES):
+    attempt = int(0)
+    while attempt < N_SHARES + N_SLIDES:  # a loop that is not unrolled
         if attempt == N_SHARES:
             if rules.may_slide == 0 or choice.why != NOT_PROVEN or choice.left == 0:
                 return choice
-            first = write_present_braking(guarded, joints, phases, rules)
-            end = first + wp.where(rules.degree == 2, 2, 9)
+            write_present_braking(guarded, joints, phases, rules)
+            end = N_POINTS + wp.where(rules.degree == 2, 4, 12)
             write_asked(joints, command, rules)
             if not turn_along(guarded, joints, rules, end, floor, total(phases)):
                 return choice
@@ -351,6 +351,7 @@ def choose(
         if choice.share > ZERO:
             return choice
         share *= HALF
+        attempt += 1
     return choice
 
 
