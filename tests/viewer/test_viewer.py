@@ -2,7 +2,6 @@
 
 import gc
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -119,8 +118,9 @@ def test_envs_are_chosen(panda):
             viewer.choose_env(2)
 
 
-def test_a_large_cloud_is_points_and_quick(panda):
-    """An env with 100,000 points is shown within 2 s."""
+def test_a_large_cloud_is_points(panda, monkeypatch):
+    """Triangles of 100,000 points, which take seconds, are never made."""
+    monkeypatch.setattr(PointCloud, "tessellate", None)
     rng = np.random.default_rng(1)
     ball = rng.normal(size=(100_000, 3))
     ball *= [[0.3, 0.4, 0.2]] / np.linalg.norm(ball, axis=1, keepdims=True)
@@ -129,14 +129,13 @@ def test_a_large_cloud_is_points_and_quick(panda):
     world.add("cloud", cloud, (0.9, 0.2, 0.3, 1, 0, 0, 0), env=1, padding=0.01)
     with Viewer(world, panda, port=0) as viewer:
         assert viewer.wait(60)
-        begin = time.process_time()
         viewer.choose_env(1)
         assert viewer.wait(60)
-        assert time.process_time() - begin < 2.0
         drawn = viewer._world.drawn["cloud"]
         np.testing.assert_array_equal(drawn.points.points, cloud.points)
         assert drawn.points.point_size == pytest.approx(2 * 0.014)
         np.testing.assert_allclose(drawn.points.position, (0.9, 0.2, 0.3), atol=1e-6)
+        assert len(drawn.handles[0].vertices) == 8  # of the box around it
         low, high = drawn.handles[0].vertices.min(0), drawn.handles[0].vertices.max(0)
         np.testing.assert_allclose([low, high], cloud.bounds, atol=1e-6)
         # It is grey when it is off, and goes where it is moved.
@@ -278,11 +277,14 @@ def test_updates_do_not_wait_and_memory_stays(viewer):
     joints = path_of(1000)
     draw_each(viewer, joints[:20])
     messages, objects = buffered(viewer), len(gc.get_objects())
-    begin = time.perf_counter()
+    drawn, go = [], threading.Event()
+    viewer.put("wait", lambda: drawn.append(go.wait(60)))
     for values in joints:
         viewer.update(values)
-    assert time.perf_counter() - begin < 2.0
+    assert not drawn  # all return while another job is at work
+    go.set()
     assert viewer.wait(60)
+    assert drawn == [True]
     assert torch.equal(viewer._robot.joints, joints[-1])
     draw_each(viewer, joints[::20])
     gc.collect()
