@@ -102,7 +102,7 @@ def test_options_are_validated_once(monkeypatch):
         ({"ignore": [("panda_hand", "pst")]}, "pst"),
         ({"shapes": "boxes"}, "shapes must be"),
         ({"times": torch.zeros(2)}, "limits must be given with times and poses, got None"),
-        ({"hurry": True}, "hurry"),
+        ({"hurry": True}, "options must be those of optimize_paths but not of plan, got 'hurry'"),
     ],
 )
 def test_bad_options_raise_when_it_is_made(options, message):

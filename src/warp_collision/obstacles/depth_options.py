@@ -63,8 +63,8 @@ class DepthOptions:
         max_hole: what `OccupancyMap` assumes of pixels without a return. A hole of at most so many
             pixels, none at the edge of the image, hides nothing nearer than all pixels around it.
             0 to 10,000. Beside silhouettes, holes of stereo cameras have some hundreds of pixels.
-        floor: height in the world below which nothing is [m], if known. An image most of whose
-            points are below it gives a `CameraWarning`; the points stay.
+        floor: height in the world below which nothing is [m], if known. An image with more than a
+            tenth of its points below it gives a `CameraWarning`; the points stay.
         robot: a `RobotSpheres`, whose own points are left out,
         joints: at these joint values (n_joints,),
         robot_margin: and what may be nearer to its spheres than this, with the noise [m].

@@ -111,6 +111,10 @@ class Planner:
 
     def __init__(self, robot: RobotSpheres, world: MeshWorld, **options: Any):
         require_robot_and_world(robot, world)
+        if unknown := [*(options.keys() - _Options.__dataclass_fields__.keys())]:
+            raise TypeError(
+                f"options must be those of optimize_paths but not of plan, got {unknown[0]!r}"
+            )
         own = self._options = _Options(**options)
         self._robot, self._world = robot, world
         robot.layout.is_exact(own.shapes)  # raises for others
