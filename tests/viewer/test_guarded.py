@@ -8,7 +8,7 @@ import pytest
 import torch
 
 pytest.importorskip("viser", reason="the extra `view` is not installed")
-from viewer_pages import START, Page, until, world_of
+from viewer_pages import START, Page, path_of, until, world_of
 from warp_collision import MeshWorld, joint_path_in_collision
 from warp_collision.planning import MotionGuard
 from warp_collision.viewer import Viewer, guard_panel
@@ -117,6 +117,49 @@ def test_a_breach_is_told(guarded, clock):
     assert "and plate" in words(guarded)
 
 
+def test_nothing_is_called_proven_once_it_ends(guarded, clock):
+    """An obstacle may come into the way of the braking that was drawn."""
+    guarded.steer(COMMAND)
+    frames(guarded, clock, 4)
+    assert guarded._guard._braking.visible
+    guarded._guard.run(False)
+    assert guarded.wait(60)
+    assert not guarded._guard._braking.visible
+    assert "passed on" not in words(guarded)
+
+
+def test_an_error_ends_the_steps(guarded, clock, monkeypatch):
+    guarded.steer(COMMAND)
+    frames(guarded, clock, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(guarded._guard, "_draw", lambda least: 1 / 0)
+        clock[0] += 0.05
+        until(lambda: not guarded._guard.is_running)
+    assert guarded.wait(60)
+    assert "division by zero" in guarded._status.content
+    assert guarded._guard._start.label == "start"
+    guarded.steer(COMMAND)
+    assert guarded._guard.is_running
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_commands_that_are_not_finite_are_refused(guarded, value):
+    with pytest.raises(ValueError, match="command must be finite, got NaN or infinity"):
+        guarded.steer([value, *COMMAND[1:]])
+    assert not guarded._guard.is_running
+
+
+def test_one_at_a_time_moves_the_robot(guarded):
+    """The guard, or the path that is played."""
+    guarded.add_path(path_of(), "path")
+    guarded.play()
+    guarded._guard.run(True)
+    assert not guarded._paths.is_playing
+    guarded.play()
+    assert not guarded._guard.is_running
+    guarded.play(False)
+
+
 def test_positions_are_commands_too(panda, clock):
     world = MeshWorld(device="cpu")
     guard = MotionGuard(panda, world, dt=0.01, acceleration=8.0, command="position")
@@ -141,8 +184,13 @@ def test_guards_of_others_are_refused(guarded, panda):
     many = MotionGuard(panda, world, env_index=torch.zeros(3, dtype=torch.int32), **options)
     with pytest.raises(ValueError, match="guard must be one guard of one robot, got a second one"):
         guarded.add_guard(MotionGuard(panda, world, **options))
-    with pytest.raises(ValueError, match="of the viewer's robot and world, got one of others"):
-        guarded.add_guard(MotionGuard(panda, MeshWorld(device="cpu"), **options))
+    with Viewer(world, panda, port=0) as viewer:
+        for other in (
+            MotionGuard(panda, MeshWorld(device="cpu"), **options),
+            MotionGuard(panda, world, base_pose=(0.0, 0.3, 0, 1, 0, 0, 0), **options),
+        ):
+            with pytest.raises(ValueError, match="at its base pose, got one of others"):
+                viewer.add_guard(other)
     with Viewer(world, panda, port=0) as viewer:
         with pytest.raises(ValueError, match="one of 3 robots"):
             viewer.add_guard(many)

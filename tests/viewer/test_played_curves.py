@@ -142,6 +142,22 @@ def test_paths_and_curves_stand_side_by_side(shown):
     torch.testing.assert_close(shown._robot.joints, expected, atol=1e-4, rtol=0)
 
 
+def test_what_is_shown_is_what_was_given(shown):
+    """A script may go on with its tensors and arrays: what was proven is what is drawn."""
+    curve, path, array = JointCurve.from_spline(spline()), path_of(), path_of().numpy().copy()
+    given = {"curve": curve, "tensor": path, "array": array}
+    shown.add_paths(given)
+    for values in (curve.coefficients, curve.times, path, array):
+        values += 1.0
+    assert shown.wait(60)
+    panels = shown._paths
+    assert torch.equal(panels._paths["tensor"], path_of())
+    assert torch.equal(panels._paths["array"], path_of())
+    kept, like = panels._paths["curve"], JointCurve.from_spline(spline())
+    assert torch.equal(kept.coefficients, like.coefficients)
+    assert torch.equal(kept.times, like.times)
+
+
 def test_certificates_of_curves_follow_an_obstacle(shown):
     shown.put("gizmo", lambda: shown.move("plate", (0.5, 3.0, 0.5, 1.0, 0.0, 0.0, 0.0)))
     assert shown.wait(60)

@@ -10,7 +10,7 @@ from pathlib import Path
 from torch import Tensor
 
 from warp_collision.cli.terminal import print_text
-from warp_collision.extras import require_extra
+from warp_collision.extras import is_installed, require_extra
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer import render
 
@@ -38,17 +38,13 @@ def draw(
 @contextlib.contextmanager
 def show_progress(title: str) -> Iterator[Callable[[float], None]]:
     """Shows progress on the standard error stream while it is a terminal and rich is installed."""
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-    except ModuleNotFoundError:
+    if sys.stderr is None or not sys.stderr.isatty() or not is_installed("rich"):
         yield lambda fraction: None
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     columns = (SpinnerColumn(), TextColumn(title), BarColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    if not console.is_terminal:  # a disabled bar of old versions still ends with an empty line
-        yield lambda fraction: None
-        return
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None)
         yield lambda fraction: bar.update(task, total=1.0, completed=fraction)

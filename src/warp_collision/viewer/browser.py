@@ -47,6 +47,7 @@ _LISTED = 0.1  # m, clearance below which pairs are listed
 _SHAPE = (160, 140)  # of a window, without the panel
 _NEARER = 0.5  # how much nearer a camera of 75 degrees stands than one of 30
 _MOST_PATHS = 200  # that the search draws
+_OTHERS = "guard must be of the viewer's robot and world, at its base pose, got one of others"
 
 
 class Viewer:
@@ -270,7 +271,9 @@ class Viewer:
             self.put("place", lambda: self._shown(paths.show_contact(index)))
 
     def play(self, on: bool = True) -> None:
-        """Lets the robot move along the open path, or stand."""
+        """Lets the robot move along the open path, or stand; a guard ends."""
+        if on and self._guard is not None:
+            self._guard.run(False)
         if self._paths is not None:
             self._paths.play(on)
 
@@ -283,7 +286,8 @@ class Viewer:
             guard: of one robot, the viewer's, in its world.
 
         Raises:
-            ValueError: a guard of another robot or world, or of several robots, or a second one.
+            ValueError: a guard of another robot, world or base pose, or of several robots, or a
+                second one.
 
         Example:
             >>> from warp_collision import MeshWorld
@@ -298,11 +302,15 @@ class Viewer:
         """
         robot = self._require_robot()
         if guard.robot is not robot or guard.world is not self._world._world:
-            raise ValueError("guard must be of the viewer's robot and world, got one of others")
+            raise ValueError(_OTHERS)
         if guard.shape != (robot.n_joints,) or self._guard is not None:
             why = "a second one" if self._guard is not None else f"one of {guard.shape[0]} robots"
             raise ValueError(f"guard must be one guard of one robot, got {why}")
         assert self._robot is not None
+        joints = self._robot.joints[None]
+        placed = [scene.transforms(joints) for scene in (guard._placed, self._robot.scene)]
+        if not np.allclose(*placed, atol=1e-6):  # its braking would be drawn elsewhere
+            raise ValueError(_OTHERS)
         self._guard = GuardPanel(self, self._robot, guard)
         with self._tabs.add_tab("guard"):
             self._guard.build()
@@ -317,11 +325,12 @@ class Viewer:
         if guard is None:
             raise ValueError("a guard must be added by add_guard before the robot is steered")
         values = torch.as_tensor(command).detach().double()
-        self._require_robot().check_joints(values)
+        self._require_robot().check_joints(values, "command")
+        if not bool(torch.isfinite(values).all()):
+            raise ValueError("command must be finite, got NaN or infinity")
         rows = values.reshape(-1, values.shape[-1])[0].tolist()
         self.put("steer", lambda: guard.command(rows))
         if not guard.is_running:
-            self.play(False)
             guard.run(True)
 
     # -- what the panels call ---------------------------------------------------------------------
@@ -531,9 +540,14 @@ class Viewer:
             self._label.position, self._label.text = ends[1], words
 
     def _named(self, paths: Any) -> Mapping[str, Tensor | JointCurve]:
-        """Paths (horizon, n_joints) and curves by name."""
+        """Copies of paths (horizon, n_joints) and curves by name: callers may change theirs."""
         found = paths_of(paths, self._require_robot())
-        return {name or "path": path for name, path in found.items()}
+        return {
+            name or "path": JointCurve(path.times.clone(), path.coefficients.clone())
+            if isinstance(path, JointCurve)
+            else path.detach().clone()
+            for name, path in found.items()
+        }
 
     def _add(self, paths: Mapping[str, Tensor | JointCurve]) -> None:
         if self._paths is not None and paths:

@@ -9,6 +9,7 @@ import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,7 +44,7 @@ class Camera:
         """Distance of the image plane [pixels]."""
         return 0.5 * self.height / np.tan(np.radians(self.field_of_view) / 2.0)
 
-    @property
+    @cached_property
     def camera_from_world(self) -> Floats:
         """(3, 3) rotation; its rows are the camera's right, down and forward axes."""
         forward = np.subtract(self.target, self.eye)

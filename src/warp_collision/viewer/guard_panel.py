@@ -23,6 +23,7 @@ _PAST = 3.0  # s, that are drawn
 _SAMPLES = 20  # of the braking
 _SPEED = 1.0  # rad/s or m/s, of joints without a limit
 _TURN = 3.1416  # rad or m, on both sides of 0 of joints without limits
+_HINT = panels.hint("start it, and command the joints by the sliders")
 
 
 class GuardPanel:
@@ -48,7 +49,7 @@ class GuardPanel:
     def build(self) -> None:
         """Adds the panel."""
         gui, robot = self._server.gui, self._robot.scene.robot
-        self._words = gui.add_html(panels.hint("start it, and command the joints by the sliders"))
+        self._words = gui.add_html(_HINT)
         self._start = gui.add_button("start")
         self._start.on_click(lambda event: self.run(not self.is_running))
         halt = gui.add_button("command no motion")
@@ -96,7 +97,8 @@ class GuardPanel:
         self.is_running = on
         self._start.label = "stop" if on else "start"
         if on:
-            self._viewer.put("guard begins", self._begin)
+            self._viewer.play(False)
+        self._viewer.put("guard runs", self._begin if on else self._end)
 
     def _begin(self) -> None:
         self._joints = self._robot.joints.double().tolist()
@@ -105,7 +107,21 @@ class GuardPanel:
         self._past.clear()
         self._frame()
 
+    def _end(self) -> None:
+        """Takes back what was said of the last step: nothing proves it again."""
+        self._words.content = _HINT
+        if self._braking is not None:
+            self._braking.visible = False
+
     def _frame(self) -> None:
+        """Steps and draws until it is to end, or an error ends it."""
+        try:
+            self._advance()
+        except Exception:
+            self.run(False)
+            raise
+
+    def _advance(self) -> None:
         """Steps as often as time has passed, and draws the last step."""
         if not self.is_running:
             return

@@ -35,6 +35,9 @@ class Host(Protocol):
     def update(self, joints: Any, *, delay: float = 0.1) -> None:
         """Moves the robot."""
 
+    def play(self, on: bool = True) -> None:
+        """Lets the robot move along the open path, or stand."""
+
     def draw(self, joints: Tensor) -> None:
         """Draws the robot, in the thread that draws."""
 

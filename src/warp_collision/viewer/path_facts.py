@@ -86,7 +86,6 @@ class PathFacts:
         spheres: (horizon, n_spheres, 4) x, y, z, radius in the world [m].
         clearance: (horizon, n_spheres) to the obstacles, see `RobotScene.nearness` [m], +inf
             without.
-        cost: (horizon,) the cost of each waypoint, by `joint_path_cost` [m].
         motion: the certified intervals of the segments (horizon - 1,), of what moves; of one
             configuration, and where something that does not move collides, of everything.
         blocked: (horizon - 1,) bool, segments that are not proven free.
@@ -98,7 +97,6 @@ class PathFacts:
     joints: Tensor
     spheres: Floats
     clearance: Floats
-    cost: Floats
     motion: JointPathClearance
     blocked: NDArray[np.bool_]
     curve: JointCurve | None = None
@@ -135,6 +133,23 @@ class PathFacts:
         first, last = self.curve.times[0, 0].item(), self.curve.times[0, -1].item()
         times = torch.linspace(first, last, count, dtype=torch.float64)
         return self.curve.at(times)[0].to(self.joints)
+
+    @property
+    def path(self) -> Tensor | JointCurve:
+        """The curve, or the waypoints (horizon, n_joints)."""
+        return self.joints if self.curve is None else self.curve
+
+    def costs(self) -> Floats:
+        """(horizon,) the cost of each waypoint, by `joint_path_cost` [m], computed anew."""
+        scene = self.scene
+        options = {
+            name: value
+            for name, value in scene.of_paths.items()
+            if name not in ("self_collision", "shapes")
+        }
+        path = operand_of(scene, self.path)
+        cost = joint_path_cost(path, scene.robot, scene.world, **options)[0]
+        return cost[: len(self.joints)].double().cpu().numpy()
 
     @property
     def is_free(self) -> bool:
@@ -248,16 +263,11 @@ def path_facts(
         still = joint_path_in_collision(path, *checked, tolerance=tolerance, **moving) != blocked
         if not still.any():
             motion = joint_path_clearance(path, *checked, tolerance=tolerance, **moving)
-    of_cost = {
-        name: value for name, value in options.items() if name not in ("self_collision", "shapes")
-    }
-    cost = joint_path_cost(path, scene.robot, scene.world, **of_cost)[0]
     return PathFacts(
         scene,
         joints,
         scene.spheres(joints).double().cpu().numpy(),
         scene.nearness(joints),
-        cost[: len(joints)].double().cpu().numpy(),
         JointPathClearance(*(column[0].cpu() for column in motion)),
         blocked[0].cpu().numpy(),
         curve,

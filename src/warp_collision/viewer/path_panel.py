@@ -82,7 +82,7 @@ class PathPanel:
             self._slider = gui.add_slider("waypoint", min=0, max=1, step=0.01, initial_value=0)
             self._slider.on_update(self._slid)
             self._play = gui.add_button("play")
-            self._play.on_click(lambda event: self.play(not self.is_playing))
+            self._play.on_click(lambda event: self._viewer.play(not self.is_playing))
             self._speed = gui.add_slider("speed", min=0.1, max=4, step=0.1, initial_value=1)
             again = gui.add_button("plan again")
             again.on_click(lambda event: self._viewer.put("plan", self.plan_again))

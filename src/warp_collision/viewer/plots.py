@@ -145,7 +145,7 @@ def curves_of(facts: PathFacts, limits: MotionLimits) -> list[Curves]:
     }  # fmt: skip
     found = [
         Curves("clearance [mm], certified", steps, bounds, _MOST_MM),
-        Curves("cost [mm]", axis, {"cost": 1000 * facts.cost}),
+        Curves("cost [mm]", axis, {"cost": 1000 * facts.costs()}),
     ]
     if facts.curve is not None:
         found += derivatives_of(facts.curve, facts.scene.robot.joint_names, limits)
@@ -174,6 +174,7 @@ def shares_of(curve: JointCurve, limits: MotionLimits) -> list[float]:
     parts = _BOUNDED // curve.coefficients.shape[1]
     found = []
     for limit in limits:
+        # Cut after the derivative: differences within short pieces are rounded by more.
         curve = curve.derivative()
         cut = curve.split(parts) if parts > 1 else curve
         found.append(float((cut.largest().numpy() / limit).max()))

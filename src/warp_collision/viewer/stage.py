@@ -174,7 +174,7 @@ def trail_of(facts: PathFacts, theme: Theme) -> list[tuple[Floats, Color]]:
     if not facts.n_segments:
         return []
     samples = max(2, round(_TRAIL_POINTS / facts.n_segments))
-    joints = between(facts.joints if facts.curve is None else facts.curve, samples)
+    joints = between(facts.path, samples)
     tips = facts.scene.spheres(joints)[:, -1, :3].double().cpu().numpy()
     changes = np.flatnonzero(np.diff(facts.blocked)) + 1
     ends = [0, *changes.tolist(), facts.n_segments]
