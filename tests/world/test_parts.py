@@ -100,12 +100,13 @@ def test_a_removal_takes_as_many_steps_of_any_number_of_slots(obstacle: MeshObst
             total += event == "opcode"
             return trace
 
+        before = sys.gettrace()  # the recorder's of `--gpu-lines`
         sys.settrace(trace)
         try:
             slots.remove(edit, 1, slots.index("7", 1))
             edit.run()
         finally:
-            sys.settrace(None)
+            sys.settrace(before)
         assert len(slots.envs[1]) == count - 1
         return total
 

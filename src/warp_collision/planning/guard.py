@@ -354,8 +354,9 @@ class MotionGuard:
     def _tensors(self, joints: Tensor) -> GuardedStep:
         robots = self._robots
         passed = robots.state.to(joints.dtype, copy=True)
-        floor, share, rest, cause, _, slides, *_ = robots.report.clone().unbind(1)
-        values = share, rest, floor == 0.0, floor, cause, slides, robots.report[:, 6:].clone()
+        report = robots.report.clone()
+        floor, share, rest, cause, _, slides, *_ = report.unbind(1)
+        values = share, rest, floor == 0.0, floor, cause, slides, report[:, 6:]
         if self._is_one:
             values, passed = tuple(value[0] for value in values), passed[0]
         return GuardedStep(self, passed.unbind(-2), (*values, robots.points.clone()))
