@@ -75,3 +75,17 @@ def test_a_line_is_as_fast_as_its_slowest_joint():
     assert PIECES * shortest_span(blend.points(PIECES)[None], limits)[0] == duration
     alone = (np.abs(corners[1]) / limits.velocity).max()
     assert alone < duration < 2.0 * alone
+
+
+def test_limits_of_joints_that_rest_count_for_nothing():
+    rng = np.random.default_rng(9)
+    limits, corners = limits_of(rng), rng.uniform(-1.0, 1.0, (5, JOINTS))
+    corners[:, 1] = 0.3
+    slow = MotionLimits(
+        *(
+            limit * np.array([1.0, part, 1.0])
+            for limit, part in zip(limits, (1e-3, 1e-3, 1e-6), strict=True)
+        )
+    )
+    expected = Blend(corners, limits).points(PIECES)
+    assert (Blend(corners, slow).points(PIECES) == expected).all()

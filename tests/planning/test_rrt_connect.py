@@ -184,6 +184,15 @@ def test_memory_behind_that_of_steps_is_aligned(most, parts, n_joints):
     assert scratch_of_steps(most, parts, n_joints) % 8 == 0
 
 
+def test_few_problems_share_a_launch_of_many_rounds(apart):
+    """Or many problems one of few: a time limit is looked at between launches."""
+    for count, most in ((1, 16), (10, 8), (100, 4), (1000, 1)):
+        rows = torch.arange(count) % len(NAMES)
+        trees = TreesInLanes(apart, rows, random.Random(5))
+        assert 1 <= trees.grow(100)[0] <= most
+    assert TreesInLanes(apart, rows[:1], random.Random(5)).grow(100)[0] == 16
+
+
 def test_paths_of_trees_in_lanes_are_proven(apart):
     """A problem is in one thread, whatever their number; the library proves each path."""
     every, before, found = list(range(len(NAMES))), torch.get_num_threads(), []

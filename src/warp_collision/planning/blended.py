@@ -34,7 +34,7 @@ class Blend:
         speed = np.minimum(speed, np.sqrt(2.0 * acceleration))
         self._slopes = acceleration / speed  # of the share of the speed, at most [1/s]
         self._at = np.concatenate(([0.0], np.cumsum(1.0 / speed)))  # of corners, at full speed [s]
-        rise = limits.acceleration / limits.jerk
+        rise = (limits.acceleration / limits.jerk)[ways.any(axis=0)]  # of joints that move
         self._windows = _WINDOW * float((1.0 / self._slopes).max()), float(rise.max())
         self._shares = np.ones(len(corners))
 

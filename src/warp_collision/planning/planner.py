@@ -81,7 +81,7 @@ class Planner:
 
     The options are validated once, and tables of the robot are looked up once. Its paths are those
     of `optimize_paths`. Later plans notice obstacles that are added or moved, objects that are
-    attached to the robot, and links that it is allowed to touch itself with.
+    attached to the robot, and links that may touch since.
 
     Args:
         robot: the robot.

@@ -41,8 +41,8 @@ class _Sizes(NamedTuple):
 _LEAST_SAMPLES = 16
 _ON_CPU, _ON_GPU = _Sizes(16, 16, 128, 2048, 1), _Sizes(128, 128, 1024, 8192, 4)
 # In lanes at most so many rounds before the first look, and between others; and new nodes that
-# there is memory for.
-_ROUNDS_IN_LANES, _ROOM_IN_LANES = (16, 4), 1 << 20
+# there is memory for, so that of many problems a limit of time is looked at after few rounds.
+_ROUNDS_IN_LANES, _ROOM_IN_LANES = (16, 4), 1 << 18
 _WORK_OF_A_PROBLEM = 4096  # in points, see `launch`
 # Between looks at the trees on a GPU they grow by a part of what they have grown, ...
 _GROWTH = 4
