@@ -374,8 +374,8 @@ def write_step(
 
 
 @wp.func
-def step_keeps_velocity(joints: Joints, rules: GuardRules) -> bool:
-    """Whether velocities keep their limits on all of a step."""
+def step_keeps_limits(joints: Joints, rules: GuardRules) -> bool:
+    """Whether velocities and values of joints keep their limits on all of a step."""
     found = bool(True)
     for j in range(rules.n_joints):
         at = vec3d(joints.q[j], joints.v[j], joints.a[j])
@@ -383,6 +383,8 @@ def step_keeps_velocity(joints: Joints, rules: GuardRules) -> bool:
         end = wp.abs(joints.next_v[j])
         found = found and end <= ABOVE * wp.max(limits[0], wp.abs(at[1]))
         found = found and keeps_velocity(at, joints.next_a[j], rules.dt, limits)
+        at_end = vec3d(joints.next_q[j], joints.next_v[j], joints.next_a[j])
+        found = found and piece_within(at, at_end, rules.dt, at[0], limits)
     return found
 
 

@@ -42,7 +42,7 @@ from warp_collision.kernels.guard_motion import (
     braking_phases,
     error_of,
     limit_asked,
-    step_keeps_velocity,
+    step_keeps_limits,
     total,
     vec3d,
     write_asked,
@@ -306,7 +306,7 @@ def tried(
     end = joints.next_q
     refusal = int(BEYOND_LIMITS)
     keeps = write_braking(points, braking, end, joints.next_v, joints.next_a, after, rules)
-    if keeps and step_keeps_velocity(joints, rules):
+    if keeps and step_keeps_limits(joints, rules):
         n_parts = parts_of(rules) + 1
         used = proof_of(guarded, rules, first, rules.dt, after, floor, choice.left, n_parts)
         if used >= 0:
@@ -368,15 +368,15 @@ def is_at(
 
 
 @wp.func
-def follow(joints: Joints, given: wp.array2d[wp.float64], rules: GuardRules) -> bool:
-    """Moves the state to measured values; returns whether its braking is still the proven one.
+def follow(joints: Joints, given: wp.array2d[wp.float64], rules: GuardRules) -> wp.float64:
+    """Moves the state to measured values; returns for how long velocities went on before [s].
 
-    It is where the robot is as far as it was passed on, or on the way on which velocities may go on
-    for the latency. Elsewhere the state begins anew.
+    Up to the latency the robot is on the proven line, and so is the present braking. Elsewhere the
+    state begins anew, with -1.
     """
     measured = given[0]
     if is_at(joints, measured, ZERO, rules):
-        return True
+        return ZERO
     q = joints.q
     v = joints.v
     along = wp.float64(0.0)
@@ -389,13 +389,13 @@ def follow(joints: Joints, given: wp.array2d[wp.float64], rules: GuardRules) -> 
         if is_at(joints, measured, time, rules):
             for j in range(rules.n_joints):
                 q[j] = q[j] + time * v[j]
-            return True
+            return time
     a = joints.a
     for j in range(rules.n_joints):
         q[j] = measured[j]
         v[j] = given[1, j]
         a[j] = ZERO
-    return False
+    return wp.float64(-1.0)
 
 
 @wp.func
@@ -460,13 +460,13 @@ def guard_step(
     points: wp.array3d[wp.float32],  # (n_envs, 2 N_POINTS, n_joints) first what was asked for
     frames: wp.array2d[MovingFrame],  # (n_envs, 2 n_frames) scratch
     balls: wp.array2d[wp.vec4],  # (n_envs, n_bodies) scratch
-    report: wp.array2d[wp.float64],  # (n_envs, 9), see below
+    report: wp.array2d[wp.float64],  # (n_envs, 10), see below
 ):
     """One thread per env.
 
     Reports the floor, before and after [m], 0 where no braking is proven; the share passed on, the
-    time to rest [s], why not all was passed on, evaluations, whether along surfaces, and the three
-    phases of the braking [s].
+    time to rest [s], why not all was passed on, evaluations, whether along surfaces, the three
+    phases of the braking, and for how long velocities went on since it was proven [s].
     """
     row, column = wp.tid()
     row += launch_offset[0] + column
@@ -481,8 +481,11 @@ def guard_step(
     rules.max_evaluations = call[1]
     choice = Choice(ZERO, NOT_FINITE, call[1], phases, False)
     command = of_row[2]
+    late = report[row, 9]
     if are_finite(of_row[0], of_row[1], rules.n_joints) and is_env(scene, env):
-        if not follow(joints, of_row, rules):
+        by = follow(joints, of_row, rules)
+        late += by
+        if by < ZERO:
             floor = 0.0
             phases = braking_phases(joints.v, joints.a, rules)
         if are_finite(command, command, rules.n_joints):
@@ -492,11 +495,15 @@ def guard_step(
                 floor = to_keep
     if choice.share > ZERO:
         accept(joints, rules)
+        late = ZERO
         phases = choice.phases
         floor = higher_floor(guarded, joints, phases, rules, floor)
     else:
-        if (floor == 0.0 or call[0] != 0) and is_env(scene, env):
+        # The steps of a braking may together be as late as its line is longer.
+        if (floor == 0.0 or call[0] != 0 or late > rules.latency) and is_env(scene, env):
+            late = ZERO
             floor = kept_floor(guarded, joints, phases, rules)
         phases = brake(joints, phases, rules)
     write_report(report[row], floor, choice, phases)
     report[row, 4] = wp.float64(call[1] - choice.left)
+    report[row, 9] = late

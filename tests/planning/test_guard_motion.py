@@ -11,7 +11,7 @@ from guarded import ACCELERATION, DT, KINDS, PROBLEMS, Cast
 from path_judge import Scene
 from warp_collision import Cuboid, MeshWorld, Sphere
 from warp_collision.kernels.guard_step import NOT_PROVEN
-from warp_collision.planning import MotionGuard
+from warp_collision.planning import MotionGuard, guard_launch
 
 PLATE = {"dims": [1.0, 0.02, 1.0], "pose": [0.3, 0.3, 0.5, 1, 0, 0, 0]}
 
@@ -180,6 +180,65 @@ def test_speeds_of_single_obstacles(panda) -> None:
     moments = [np.flatnonzero(np.abs(ways[key, -1.0]) > 0.1)[0] for key in ("all", "one", "rest")]
     assert moments[0] > moments[1] + 3
     assert moments[1] - moments[2] <= 1
+
+
+def test_a_table_of_speeds_fits_the_scene(panda, monkeypatch) -> None:
+    """Also where another thread makes the world larger, or takes obstacles away, in a step."""
+    world = MeshWorld(max_obstacles=2, device="cpu")
+    for name in ("person", "wall"):
+        world.add(name, Sphere(0.1), (5.0, 0.0, 0.0, 1, 0, 0, 0))
+    guard = guard_of(panda, world, obstacle_speed={"person": 2.0})
+    shares, asked = guard._robots._speeds, guard_launch.scene_with_contacts
+    guard.step(panda.start, [0.0] * 7, [0.0] * 7)
+    assert shares.shares[0].tolist() == [1.0, 0.0]
+    world.remove("wall")
+    guard.step(panda.start, [0.0] * 7, [0.0] * 7)
+    assert shares.shares[0].tolist() == [1.0, 1.0]  # of what may come there
+
+    def grown(*given):
+        world.grow(n_envs=2, max_obstacles=5)
+        return asked(*given)
+
+    monkeypatch.setattr(guard_launch, "scene_with_contacts", grown)
+    guard.step(panda.start, [0.0] * 7, [0.0] * 7)
+    assert shares.shares.shape == (2, 5)
+
+
+@pytest.mark.parametrize("jerk", [None, 2000.0])
+def test_no_step_leads_beyond_a_limit(panda, jerk) -> None:
+    """Of long steps, which could end later than the braking does."""
+    rng, dt, beyond = np.random.default_rng(31), 0.04, 0
+    low, high = panda.robot.joint_limits.double().numpy().T
+    for _ in range(60):
+        guard = MotionGuard(
+            panda.robot, MeshWorld(device="cpu"), dt, acceleration=ACCELERATION, jerk=jerk,
+            self_collision=False,
+        )  # fmt: skip
+        v = rng.uniform(-1.0, 1.0, 7) * ACCELERATION * dt
+        q = np.where(v > 0, high, low) - v * rng.uniform(0.5, 1.5) * np.abs(v).max() / ACCELERATION
+        for _ in range(20):
+            step = guard.step(q, v, rng.uniform(-0.5, 0.5, 7) * rng.integers(0, 2))
+            if step.share > 0.0:
+                most = np.maximum(high, q), np.minimum(low, q)
+                assert (step.joints <= most[0] + 1e-9).all()
+                assert (step.joints >= most[1] - 1e-9).all()
+            q, v = step.joints, step.velocities
+            beyond += step.share < 1.0
+    assert beyond > 20
+
+
+def test_a_braking_that_is_late_again_is_proven_again(panda) -> None:
+    """Each of its steps takes effect late: the robot comes nearer than the proven braking ends."""
+    scene = Scene.from_mapping({"cuboid": {"plate": PLATE}})
+    latency = 10 * DT
+    driven = Driven(guard_of(panda, plate(), latency=latency, slide=False), panda.start)
+    driven.drive([[1.5, 0, 0, 0, 0, 0, 0]] * 400)
+    while driven.v != [0.0] * 7 and not driven.steps[-1].breached:
+        q = np.array(driven.q) + latency * np.array(driven.v)
+        driven.q = q.tolist()
+        assert panda.clearance(q[None], scene)[0] > 0.0
+        driven.drive([[1.5, 0, 0, 0, 0, 0, 0]])
+    assert driven.steps[-1].breached
 
 
 def test_speeds_follow_names(panda) -> None:

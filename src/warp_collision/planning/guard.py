@@ -111,7 +111,7 @@ class GuardedStep:
         return self._guard._refusal(_CAUSES[cause], points[robot], robot, breached)
 
     def braking(self, robot: int = 0) -> JointCurve | None:
-        """The braking after the step as a curve, from now; None at rest.
+        """The braking as a curve from the end of the step on; None at rest.
 
         It is proven free unless the step is `breached`: within `latency` later, too.
 
@@ -179,7 +179,8 @@ class MotionGuard:
         tracking_error: how far each joint may be from what was passed on, at any time [rad,
             prismatic: m]: a number, (n_joints,) numbers or a mapping.
         latency: for how long after a step its velocities may go on until the next one takes effect
-            [s].
+            [s]; of all steps of a braking together. A later one is proven again, and may be
+            `breached`.
         obstacle_speed: obstacles may move as fast as this in any direction [m/s], until the robot
             is at rest: a number for all, or a mapping from names, where all others rest.
         slide: whether a command that is not proven free is tried along the nearest surfaces. Joints
@@ -356,7 +357,7 @@ class MotionGuard:
         passed = robots.state.to(joints.dtype, copy=True)
         report = robots.report.clone()
         floor, share, rest, cause, _, slides, *_ = report.unbind(1)
-        values = share, rest, floor == 0.0, floor, cause, slides, report[:, 6:]
+        values = share, rest, floor == 0.0, floor, cause, slides, report[:, 6:9]
         if self._is_one:
             values, passed = tuple(value[0] for value in values), passed[0]
         return GuardedStep(self, passed.unbind(-2), (*values, robots.points.clone()))
@@ -365,7 +366,7 @@ class MotionGuard:
         robots = self._robots
         passed = robots.state[0].cpu().numpy().copy()
         state = passed if isinstance(joints, np.ndarray) else passed.tolist()
-        floor, share, rest, cause, _, slides, *phases = robots.report[0].tolist()
+        floor, share, rest, cause, _, slides, *phases, _ = robots.report[0].tolist()
         points = robots.points.clone() if cause != kernels.PASSED or floor == 0.0 else None
         values = share, rest, floor == 0.0, floor, cause, slides, phases, points
         return GuardedStep(self, state, values)

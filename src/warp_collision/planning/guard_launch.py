@@ -104,9 +104,9 @@ class GuardedRobots:
         points: (n, 2 N_POINTS, n_joints) float32, control points: of what was asked for and the
             braking after it, and in the second half, behind those of a step, of the braking that
             was proven again.
-        report: (n, 9) float64: clearance that is kept at rest [m], 0 where no braking is proven;
+        report: (n, 10) float64: clearance that is kept at rest [m], 0 where no braking is proven;
             share passed on, time to rest [s], why not all, evaluations. Then whether along
-            surfaces, and the three phases of the braking [s].
+            surfaces, the three phases of the braking, and how late its steps were together [s].
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class GuardedRobots:
             double = {"dtype": torch.float64, "device": device}
             self._state = torch.full((n, 10, joints), torch.nan, **double)
             self.given, self.state = self._state[:, :3], self._state[:, 3:6]
-            self.report = torch.zeros((n, 9), **double)
+            self.report = torch.zeros((n, 10), **double)
             self.points = torch.zeros((n, 2 * N_POINTS, joints), device=device)
             # Whether anything has changed, and how many evaluations there may be.
             self._call = torch.tensor([1, max_evaluations], dtype=torch.int32, device=device)
@@ -142,10 +142,11 @@ class GuardedRobots:
         """One step of all robots, from what is given."""
         robot, world = self._placed.robot, self._placed.world
         version = version_of(world)
+        scene = scene_with_contacts(self._placed.ignore, robot, world)
         # What a graph replays sees later changes by proving the brakings again each time.
         device = self.given.device
         changed = version is None or version != self._version or is_capturing(device)
-        changed |= self._speeds.update()
+        changed |= self._speeds.update(scene.tables.shape)
         is_moved = self._speeds.shares is not self._tables.shares
         # Something was attached or detached, or the world has grown.
         if robot.sphere_links is not self._links or is_moved:
@@ -155,7 +156,6 @@ class GuardedRobots:
             self._call[0] = int(changed)
             self._was_changed = changed
         self._version = version
-        scene = scene_with_contacts(self._placed.ignore, robot, world)
         if self._max_seconds is None:
             self._launch(scene)
         else:

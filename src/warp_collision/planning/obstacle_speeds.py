@@ -49,22 +49,28 @@ class SpeedTable:
         if self.fastest > 0.0:
             self._shares_of = {name: speed / self.fastest for name, speed in speeds.items()}
         self._known: list[Any] = []
-        self.update()
+        self.update((world.n_envs, world.max_obstacles))
 
-    def update(self) -> bool:
-        """Brings the table up to date with the names of the world; whether anything changed."""
+    def update(self, shape: tuple[int, int]) -> bool:
+        """Brings the table up to date with the names of the world; whether anything changed.
+
+        Args:
+            shape: envs and slots of the scene that is asked; another thread may make the world
+                larger.
+        """
         if self._shares_of is None:
             return False
-        envs, shape = self._world._slots.envs, (self._world.n_envs, self._world.max_obstacles)
+        envs = self._world._slots.envs
         if self.shares is None or self.shares.shape != shape:
             with torch.inference_mode(False):
-                # What no name stands for yet counts as the fastest.
                 self.shares = torch.ones(shape, device=self._world.device)
             self._known = [None] * shape[0]
         changed = False
         for env, slots in enumerate(envs[: shape[0]]):
             if slots is not self._known[env]:  # such a list is never changed
-                row = [self._shares_of.get(slot.name, 0.0) for slot in slots][: shape[1]]
-                self.shares[env, : len(row)] = torch.tensor(row, device=self._world.device)
+                row = [self._shares_of.get(slot.name, 0.0) for slot in slots]
+                # What no name stands for yet counts as the fastest.
+                row = (row + [1.0] * shape[1])[: shape[1]]
+                self.shares[env] = torch.tensor(row, device=self._world.device)
                 self._known[env], changed = slots, True
         return changed
