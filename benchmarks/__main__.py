@@ -28,6 +28,7 @@ BENCHMARKS = {
     "cameras": "what spoiled depth images show of a known scene, judged",
     "robots": "robots of other packages: their spheres against their meshes",
     "robot-shapes": "these robots by the shapes of their links against obstacles, judged",
+    "shape-times": "what these shapes cost beside spheres alone",
     "registers": "what kernels take of an sm_90 GPU, without one",
     "instructions": "what kernels execute per sphere on a GPU, counted without one",
     "device": "one device: batches of 1 to 65,536, plans, sensing, labels, first calls, memory",

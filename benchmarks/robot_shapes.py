@@ -98,6 +98,12 @@ def _pose(rng: np.random.Generator, reach: float) -> np.ndarray:
     return pose.astype(np.float32).astype(float)
 
 
+def motions_from(joints: Tensor, seed: int) -> Tensor:
+    """Motions (n, 2, n_joints) that begin at joint values (n, n_joints)."""
+    step = torch.randn(joints.shape, generator=torch.Generator().manual_seed(seed))
+    return torch.stack((joints, joints + _STEP * step), 1)
+
+
 class Found(NamedTuple):
     """What a robot's shapes say, and coal.
 
@@ -134,11 +140,15 @@ class Judged:
         generator = torch.Generator().manual_seed(seed)
         return random_joints(self.robot.joint_limits, count, generator).float()
 
+    def allowed(self, world: MeshWorld) -> list[tuple[str, str]]:
+        """Contacts of links that no joint moves."""
+        return [(link, name) for link in self._still for name in world.names()]
+
     def found(self, made: Scene, count: int, motions: int, seed: int) -> Found:
         """Compares some configurations and motions."""
         world, robot = made.world, self.robot
         options: dict[str, Any] = {"self_collision": False}
-        options["ignore"] = [(link, name) for link in self._still for name in world.names()]
+        options["ignore"] = self.allowed(world)
         pool = self.random(_POOL * count + 1000, seed)
         spheres = configuration_in_collision(pool, robot, world, **options)
         hit = configuration_in_collision(pool, robot, world, shapes="exact", **options)
@@ -146,11 +156,7 @@ class Judged:
         rows = torch.cat((near, torch.arange(count - len(near))))
         judge = MeshJudge(self._links, made.fixed)
         clearance = self._clearance(judge, pool[rows])
-        begin = pool[rows[:motions]]
-        generator = torch.Generator().manual_seed(seed)
-        path = torch.stack(
-            (begin, begin + _STEP * torch.randn(begin.shape, generator=generator)), 1
-        )
+        path = motions_from(pool[rows[:motions]], seed)
         blocked = joint_path_in_collision(path, robot, world, shapes="exact", **options)[:, 0]
         free = path[~blocked]
         between = [torch.lerp(free[:, 0], free[:, 1], place) for place in _PLACES]

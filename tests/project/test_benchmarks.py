@@ -384,6 +384,14 @@ def test_lanes_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     assert "without lanes" in capsys.readouterr().out
 
 
+@slow
+def test_shapes_beside_spheres(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["shape-times", "--scale", "0.2", "--robots", "iiwa", *FEW]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| iiwa")]
+    assert len(lines) == 14
+    assert all("exact" in line for line in lines)
+
+
 def test_single_calls_are_timed(capsys: pytest.CaptureFixture[str]) -> None:
     """With what their kernels take of that, which is less; the affinity is as before."""
     allowed = os.sched_getaffinity(0)

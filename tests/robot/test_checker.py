@@ -9,6 +9,7 @@ from warp_collision import Cuboid, MeshWorld, configuration_in_collision, joint_
 from warp_collision.examples import load_panda
 from warp_collision.robot import RobotChecker, RobotSpheres
 from warp_collision.robot.checks import checker as module
+from warp_collision.robot.checks import path_operators
 
 BASE = (0.1, -0.2, 0.05, 0.9, 0.1, 0.2, -0.3)
 OPTIONS = {
@@ -108,6 +109,42 @@ def test_few_joints_launch_a_record(panda, monkeypatch):
     for name in ("JOINT_PATH_IN_COLLISION", "root_frames", "robot_tables"):
         monkeypatch.setattr(module, name, None)
     assert torch.equal(checker.path_in_collision(paths), expected)
+
+
+@pytest.mark.parametrize("batch", [1, 12])
+def test_shapes_decide_where_spheres_refuse(arm, batch, device):
+    """As in the functions, in calls of few joints, of which some are refused, or many."""
+    world = MeshWorld(device=device)
+    for name, place in {"one": (0.2, -0.2, 0.7), "other": (0.1, 0.1, 0.8)}.items():
+        world.add(name, Cuboid((0.6, 0.02, 0.8)), (*place, 1, 0, 0, 0))
+    rng, found = np.random.default_rng(8), []
+    given = {"ignore": [("base", "one"), ("base", "other")], "base_pose": BASE}
+    checker = RobotChecker(arm, world, shapes="exact", **given)
+    given["base_pose"] = torch.tensor(BASE, device=device)
+    for _ in range(360 // batch):
+        paths = random_paths(arm, rng, batch, 2, 0.1).to(device)
+        expected = joint_path_in_collision(paths, arm, world, shapes="exact", **given)
+        assert torch.equal(checker.path_in_collision(paths), expected)
+        at_rest = configuration_in_collision(paths, arm, world, shapes="exact", **given)
+        assert torch.equal(checker.configuration_in_collision(paths), at_rest)
+        by_spheres = joint_path_in_collision(paths, arm, world, **given)
+        found.append([expected.sum().item(), by_spheres.sum().item()])
+    by_shapes, by_spheres = np.sum(found, axis=0)
+    assert 0 < by_shapes < by_spheres < 360
+
+
+def test_shapes_are_not_asked_where_spheres_suffice(arm, monkeypatch):
+    """On a CPU, where to know it is no wait."""
+    world = MeshWorld(device="cpu")
+    world.add("far", Cuboid((1.0, 1.0, 1.0)), (9.0, 0.0, 0.0, 1, 0, 0, 0))
+    joints = torch.zeros(1, 2, 3)
+    checker = RobotChecker(arm, world, shapes="exact")
+    for name in ("shape_hit", "segment_shape_hit"):
+        monkeypatch.setattr(path_operators, name, None)
+    assert not checker.path_in_collision(joints).any()
+    assert not checker.configuration_in_collision(joints).any()
+    assert not joint_path_in_collision(joints, arm, world, shapes="exact").any()
+    assert not configuration_in_collision(joints, arm, world, shapes="exact").any()
 
 
 def test_under_vmap(panda, device):

@@ -130,9 +130,9 @@ class RobotChecker:
             rows = joints.reshape(batch, -1 if batch else 1, self._n_joints)
         rows, env_index = self._checked(rows, env_index)
         operands = self._operands(rows, env_index)
-        if not self._is_exact and _is_small(rows, env_index):
+        if _is_small(rows, env_index):
             if repeated is None or not repeated.answers(rows):
-                repeated = RepeatedCheck.of_configurations(operands)
+                repeated = RepeatedCheck.of_configurations(operands, self._is_exact)
                 self._recorded.configurations = repeated
             hit = repeated(rows, operands.scene)
         else:
@@ -167,9 +167,10 @@ class RobotChecker:
         joints, env_index = self._checked(joints, env_index)
         require_motion(joints)
         operands = self._operands(joints, env_index)._replace(degree=degree)
-        if degree == 1 and not self._is_exact and _is_small(joints, env_index):
+        if degree == 1 and _is_small(joints, env_index):
             if repeated is None or not repeated.answers(joints):
-                repeated = self._recorded.paths = RepeatedCheck.of_paths(operands, self._tolerance)
+                repeated = RepeatedCheck.of_paths(operands, self._tolerance, self._is_exact)
+                self._recorded.paths = repeated
             return repeated(joints, operands.scene)
         check = SHAPES_IN_COLLISION_ON_PATH if self._is_exact else JOINT_PATH_IN_COLLISION
         return check.evaluate(operands, self._tolerance)

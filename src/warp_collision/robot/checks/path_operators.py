@@ -87,8 +87,14 @@ def run_configurations_of_shapes(operands: PathOperands) -> Tensor:
 
     Spheres are asked first, and shapes where these refuse.
     """
+    return _refused_configurations(operands, run_configurations(operands))
+
+
+def _refused_configurations(operands: PathOperands, by_spheres: Tensor) -> Tensor:
+    """Which of the configurations that spheres refuse collide by shapes."""
+    if _are_free(by_spheres):
+        return by_spheres
     joints, scene, env_index, base, robot, pairs, _ = operands
-    by_spheres = run_configurations(operands)
     dim = _with_lanes(joints.shape[0], joints.shape[1], joints.device)
     hit = torch.zeros_like(by_spheres)
     launch(
@@ -107,6 +113,11 @@ def run_configurations_of_shapes(operands: PathOperands) -> Tensor:
         items=16 * dim[0] * dim[1],
     )
     return hit
+
+
+def _are_free(by_spheres: Tensor) -> bool:
+    """Whether spheres are known to refuse nothing; a GPU's host does not wait to know."""
+    return by_spheres.is_cpu and not by_spheres.any()
 
 
 def _with_lanes(batch: int, count: int, device: torch.device) -> tuple[int, int, int]:
@@ -181,13 +192,20 @@ def run_paths_of_shapes_at_rest(
 
     With numbers of segments those behind a hit are looked at, too.
     """
+    by_spheres = run_paths_at_rest(operands, tolerance, base_moves=base_moves)
+    if n_segments is None:
+        return _refused_segments(operands, by_spheres, tolerance)
+    count = by_spheres.shape[1]
+    others = torch.arange(count, device=by_spheres.device) >= n_segments[:, None]
+    return others | _refused_segments(operands, by_spheres & ~others, tolerance)
+
+
+def _refused_segments(operands: PathOperands, by_spheres: Tensor, tolerance: Tensor) -> Tensor:
+    """Which of the segments that spheres refuse are not proven free by shapes."""
+    if _are_free(by_spheres):
+        return by_spheres
     joints, scene, env_index, base, robot, pairs, _ = operands
     segments = operands.segments
-    by_spheres = run_paths_at_rest(operands, tolerance, base_moves=base_moves)
-    others: Tensor | None = None
-    if n_segments is not None:
-        others = torch.arange(segments[1], device=joints.device) >= n_segments[:, None]
-        by_spheres &= ~others
     dim = _with_lanes(*segments, joints.device)
     hit = torch.zeros_like(by_spheres)
     launch(
@@ -206,7 +224,7 @@ def run_paths_of_shapes_at_rest(
         device=joints.device,
         items=256 * segments[0] * segments[1],
     )
-    return hit if others is None else hit | others
+    return hit
 
 
 def run_paths_at_rest(
@@ -253,7 +271,8 @@ def run_paths_at_rest(
 class RepeatedCheck:
     """A check of one CPU thread for many joints of one shape, by a launch that is recorded.
 
-    Small calls spend most of their time around the kernel: nothing is looked up twice.
+    Small calls spend most of their time around the kernel: nothing is looked up twice. Shapes of
+    links are asked where spheres refuse, without a record.
 
     Attributes:
         shape: of the joints.
@@ -267,26 +286,31 @@ class RepeatedCheck:
         parameters: tuple[Tensor | None, ...],
         accelerated_for: tuple[Any, ...],
         rows: tuple[int, int] | torch.Size,
+        of_refused: Callable[[PathOperands, Tensor], Tensor] | None,
     ):
         self.shape, self._accelerated_for = operands.joints.shape, accelerated_for
         self._hit = operands.joints.new_empty(rows, dtype=torch.bool)  # for its shape
         robot, pairs = operands.robot, operands.pairs
         fixed = None, None, None, robot, operands.base, *pairs, *parameters, None
         self._launch = RepeatedLaunch(kernel, dim, fixed, (0, 2, len(fixed) - 1))
+        self._operands, self._of_refused = operands, of_refused
 
     @classmethod
-    def of_paths(cls, operands: PathOperands, tolerance: Tensor) -> RepeatedCheck:
-        """`run_paths_at_rest` for joints like these."""
+    def of_paths(cls, operands: PathOperands, tolerance: Tensor, is_exact: bool) -> RepeatedCheck:
+        """`run_paths_at_rest` for joints like these, or the same by shapes."""
         kernel, dim, scratch = _of_segments(operands, operands.segments)
-        return cls(kernel, operands, dim, (tolerance, None, *scratch), (), operands.segments)
+        given, rows = (tolerance, None, *scratch), operands.segments
+        refused = functools.partial(_refused_segments, tolerance=tolerance) if is_exact else None
+        return cls(kernel, operands, dim, given, (), rows, refused)
 
     @classmethod
-    def of_configurations(cls, operands: PathOperands) -> RepeatedCheck:
-        """`run_configurations` for joints like these."""
+    def of_configurations(cls, operands: PathOperands, is_exact: bool) -> RepeatedCheck:
+        """`run_configurations` for joints like these, or the same by shapes."""
         kernel, dim, scratch = _of_configurations(operands)
         rows = operands.joints.shape[:2]
         accelerated_for = kernel, rows.numel() * operands.robot.n_bodies
-        return cls(kernel, operands, dim, scratch, accelerated_for, rows)
+        refused = _refused_configurations if is_exact else None
+        return cls(kernel, operands, dim, scratch, accelerated_for, rows, refused)
 
     def answers(self, joints: object) -> TypeGuard[Tensor]:
         """Whether it may be given these joints as they are, in plain eager code."""
@@ -303,7 +327,9 @@ class RepeatedCheck:
         """The answer for each row."""
         hit = torch.empty_like(self._hit)
         self._launch(joints, scene.completed(*self._accelerated_for), hit)
-        return hit
+        if self._of_refused is None or _are_free(hit):
+            return hit
+        return self._of_refused(self._operands._replace(joints=joints, scene=scene), hit)
 
 
 def run_clearance(
