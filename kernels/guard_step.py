@@ -430,15 +430,30 @@ def joints_of(state: wp.array2d[wp.float64]) -> Joints:
 
 
 @wp.func
-def write_report(report: wp.array[wp.float64], floor: float, choice: Choice, phases: vec3d):
+def write_report(
+    report: wp.array[wp.float64],
+    floor: float,
+    choice: Choice,
+    phases: vec3d,
+    evaluations: int,
+    late: wp.float64,
+):
     """Writes what is said of a step, see `guard_step`."""
     report[0] = wp.float64(floor)
     report[1] = choice.share
     report[2] = total(phases)
     report[3] = wp.float64(choice.why)
+    report[4] = wp.float64(evaluations)
     report[5] = wp.float64(wp.where(choice.slides and choice.share > ZERO, 1, 0))
     for phase in range(3):
         report[6 + phase] = phases[phase]
+    report[9] = late
+
+
+@wp.func
+def floor_to_keep(floor: float, rules: GuardRules) -> float:
+    """The floor of the braking that goes on, or the tolerance where none is proven [m]."""
+    return wp.where(floor > 0.0, floor, rules.tolerance)
 
 
 @wp.kernel(**resident_warps(16, block=32))
@@ -455,8 +470,7 @@ def guard_step(
     call: wp.array[wp.int32],  # (2,) whether to prove the brakings again, and evaluations at most
     launch_offset: wp.vec2i,  # of this launch in the envs
     # outputs
-    # (n_envs, 10, n_joints) measured values, velocities, command; `Joints`
-    state: wp.array3d[wp.float64],
+    state: wp.array3d[wp.float64],  # (n_envs, 10, n_joints) measured motion, command; `Joints`
     points: wp.array3d[wp.float32],  # (n_envs, 2 N_POINTS, n_joints) first what was asked for
     frames: wp.array2d[MovingFrame],  # (n_envs, 2 n_frames) scratch
     balls: wp.array2d[wp.vec4],  # (n_envs, n_bodies) scratch
@@ -489,21 +503,16 @@ def guard_step(
             floor = 0.0
             phases = braking_phases(joints.v, joints.a, rules)
         if are_finite(command, command, rules.n_joints):
-            to_keep = wp.where(floor > 0.0, floor, rules.tolerance)
-            choice = choose(guarded, joints, command, phases, rules, to_keep)
-            if choice.share > ZERO:
-                floor = to_keep
+            choice = choose(guarded, joints, command, phases, rules, floor_to_keep(floor, rules))
     if choice.share > ZERO:
         accept(joints, rules)
         late = ZERO
         phases = choice.phases
-        floor = higher_floor(guarded, joints, phases, rules, floor)
+        floor = higher_floor(guarded, joints, phases, rules, floor_to_keep(floor, rules))
     else:
         # The steps of a braking may together be as late as its line is longer.
         if (floor == 0.0 or call[0] != 0 or late > rules.latency) and is_env(scene, env):
             late = ZERO
             floor = kept_floor(guarded, joints, phases, rules)
         phases = brake(joints, phases, rules)
-    write_report(report[row], floor, choice, phases)
-    report[row, 4] = wp.float64(call[1] - choice.left)
-    report[row, 9] = late
+    write_report(report[row], floor, choice, phases, call[1] - choice.left, late)
