@@ -56,6 +56,24 @@ def test_the_fastest_curve_of_each_problem(panda, seed, device):
     assert (motion.duration <= 1.1 * other.duration).all()
 
 
+def test_plans_for_time_do_not_depend_on_threads(panda, device):
+    """Nor on what ran before, and what memory held: the bits are those of the generator."""
+    start, goal, before, found = START.to(device), GOAL.to(device), torch.get_num_threads(), []
+    for threads in (1, 2, 1):
+        torch.set_num_threads(threads)
+        try:
+            env_index = torch.tensor([0, 1], dtype=torch.int32, device=device)
+            generator = torch.Generator().manual_seed(4)
+            options = {"env_index": env_index, "generator": generator, "limits": LIMITS}
+            found.append(optimize_paths(start, goal, panda, scene(device), **options))
+        finally:
+            torch.set_num_threads(before)
+    for other in found[1:]:
+        assert torch.equal(other.joints, found[0].joints)
+        assert torch.equal(other.motion.curve.times, found[0].motion.curve.times)
+        assert torch.equal(other.motion.curve.coefficients, found[0].motion.curve.coefficients)
+
+
 def test_slow_joints_decide(panda, device):
     """Around the post over it is shorter; where those joints are slow the way around it is not."""
     velocity = torch.tensor([2.0, 0.15, 2.0, 0.15, 2.0, 2.0, 2.0])

@@ -324,6 +324,34 @@ def test_braking_that_touches_is_not_free(robots, device):
     assert not timed(path, robot, world, **limits, start_velocity=toward).free.any()
 
 
+def test_braking_stays_within_joint_limits(robots):
+    """The room is that of the distance of braking, on either side, at either end."""
+    robot, rng = robots["panda"], np.random.default_rng(12)
+    low, high = robot.joint_limits.double().numpy().T
+    limits = {"velocity": 2.0, "acceleration": 10.0, "jerk": np.inf}
+    for side, end in ((-1.0, "start_velocity"), (1.0, "start_velocity"), (1.0, "end_velocity")):
+        path = torch.from_numpy(
+            rng.uniform(0.7 * low + 0.3 * high, 0.3 * low + 0.7 * high, (2, 3, 7))
+        )
+        joint, speed = rng.integers(7), rng.uniform(0.5, 1.5)
+        velocity = np.zeros((2, 7))
+        velocity[1, joint] = side * speed if end == "start_velocity" else -side * speed
+        at = 0 if end == "start_velocity" else -1
+        limit, way = (high if side > 0.0 else low)[joint], 0.5 * speed**2 / 10.0
+        options = {"self_collision": False, "max_iterations": 0, end: velocity, **limits}
+        path[1, at, joint] = limit - side * 1.01 * way
+        timed(path.float(), robot, MeshWorld(), **options)
+        path[1, at, joint] = limit - side * 0.9 * way
+        message = f"{end} must leave room .*joint {robot.joint_names[joint]} in batch row 1"
+        with pytest.raises(ValueError, match=message) as error:
+            timed(path.float(), robot, MeshWorld(), **options)
+        rest = float(str(error.value).split(" rest at ")[1].split()[0])
+        assert rest == pytest.approx(limit + side * 0.1 * way, abs=1e-5)
+        # A path that is beyond the limit itself may brake towards it.
+        path[1, at, joint], options[end] = limit + side * 2.0 * way, -velocity
+        timed(path.float(), robot, MeshWorld(), **options)
+
+
 @pytest.mark.parametrize("name", ["velocity", "acceleration", "jerk"])
 def test_a_path_without_a_finite_time_names_joint_and_piece(robots, name):
     path = torch.zeros(2, 3, 7)

@@ -194,15 +194,24 @@ class SplineDescent:
 
     def _newton(self, state: _State, gradient: Tensor) -> _Array:
         """Moves (batch, n, n_joints) by Newton steps, which stay within the limits."""
-        numbers = state.points, state.span, state.slack, state.weight
-        points, *others = map(torch.from_numpy, numbers)
+        numbers = state.points, state.span, state.slack, state.weight, state.limits
+        points, span, slack, weight, limits = map(torch.from_numpy, numbers)
         batch, n, _ = points.shape
-        moved, step, factors = torch.empty_like(points), torch.empty_like(points), points.new_empty
+        moved, step = torch.empty_like(points), torch.empty_like(points)
         launch(
             spline_step,
             (batch,),
-            *(points, *others, gradient, self._inverse_limits, torch.from_numpy(state.limits)),
-            *(_NEWTON_STEPS, factors((batch, n, 4)), step, moved),
+            points,
+            span,
+            slack,
+            weight,
+            gradient,
+            self._inverse_limits,
+            limits,
+            _NEWTON_STEPS,
+            points.new_empty((batch, n, 4)),
+            step,
+            moved,
             device=CPU,
             items=256 * batch * n,
         )

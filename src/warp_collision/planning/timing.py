@@ -14,10 +14,9 @@ from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.messages import escaped
-from warp_collision.planning import moving_ends
 from warp_collision.planning.blended import Blend
 from warp_collision.planning.motion_limits import MotionLimits
-from warp_collision.planning.moving_ends import MovingEnds
+from warp_collision.planning.moving_ends import MovingEnds, end_velocities
 from warp_collision.planning.problems import Problems
 from warp_collision.planning.rest_to_rest import corners_of, stopping_curve
 from warp_collision.planning.timed_splines import DEGREE, SplineDescent, bernstein
@@ -156,7 +155,8 @@ def timed(
     Raises:
         TypeError, ValueError: an argument of another type, shape, device or range, such as a limit
             that is missing or not positive; the message names the joint. A path without a finite
-            time; the message names joint and piece.
+            time; the message names joint and piece. A velocity at an end that cannot be braked
+            within the joint limits.
 
     Example:
         >>> import torch
@@ -181,13 +181,7 @@ def timed(
         raise ValueError(f"max_iterations must be at least 0, got {max_iterations}")
     limits = MotionLimits.of(robot, velocity, acceleration, jerk)
     joints = _paths(path, robot, world)
-    velocities = np.stack(
-        [
-            moving_ends.end_velocity(name, value, len(joints), robot, limits)
-            for name, value in (("start_velocity", start_velocity), ("end_velocity", end_velocity))
-        ],
-        axis=1,
-    )
+    velocities = end_velocities((start_velocity, end_velocity), len(joints), robot, limits)
     env_index = validate.env_operand(env_index, len(joints), world.n_envs, world.device, check=True)
     start = joints[:, 0]
     if base_pose is not None:
@@ -200,6 +194,8 @@ def timed(
         around = [
             MovingEnds(each, rates, limits) for each, rates in zip(corners, velocities, strict=True)
         ]
+        for row, ends in enumerate(around):
+            ends.require_room(row, robot)
         corners = [each.corners for each in around]
         parts = [stopping_curve(each, limits) for each in corners]
         for row, part in enumerate(parts):
@@ -393,8 +389,11 @@ def _certified(
         curve,
         free,
         torch.minimum(world, itself),
-        *(world, itself),
+        world,
+        itself,
         curve.duration,
-        *(velocity, acceleration, jerk),
+        velocity,
+        acceleration,
+        jerk,
         torch.from_numpy(stops).to(free.device),
     )
