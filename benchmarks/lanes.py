@@ -1,8 +1,8 @@
 """Checks of a Panda in the lanes of vector instructions, beside the kernels without lanes.
 
 Configurations anywhere within the limits, and along motions that are free; proofs of motions, of
-all of them and of those that are free; costs of resting spheres with their gradients. Answers are
-compared first: they are the same, costs to the bit.
+all of them and of those that are free; costs of resting spheres, and costs and collisions along
+free motions. Answers are compared first: they are the same, costs to the bit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ from benchmarks import baseline, harness, vamp
 from benchmarks.harness import CPU, Call, Workload, require
 from warp_collision.examples import load_panda
 from warp_collision.kernels import joint_path_hit
-from warp_collision.queries.sphere_queries import SPHERE_COST
+from warp_collision.queries.query import Query
+from warp_collision.queries.sphere_queries import (
+    ANY_IN_COLLISION,
+    IN_COLLISION,
+    SPHERE_COST,
+    SWEPT_COST,
+)
 from warp_collision.robot.checks import path_operators
 from warp_collision.robot.checks.path_operands import PathOperands
 from warp_collision.robot.model.sphere_layout import FRAME_POSE, STATE
@@ -67,13 +73,16 @@ def both(answer: Callable[[Tensor], Tensor], rows: Tensor) -> dict[str, Call]:
     }
 
 
-def costs(case: Case, joints: Tensor) -> dict[str, Call]:
-    """Costs of all spheres and their gradients, with and without lanes, to the bit."""
-    spheres = case.robot(joints[None]).contiguous()
-    ours = baseline.differentiated(partial(wc.sphere_cost, world=case.world), spheres)
+def of_spheres(query: Query, case: Case, joints: Tensor) -> dict[str, Call]:
+    """Answers of a query, costs with their gradients, with and without lanes, to the bit."""
+    spheres = case.robot(joints).contiguous()
+    public = getattr(wc, {"swept_cost": "swept_sphere_cost"}.get(query.name, query.name))
+    ours = Call(partial(public, spheres, case.world), spheres[..., 0].numel())
+    if query.derivative is not None:
+        ours = baseline.differentiated(partial(public, world=case.world), spheres)
 
     def scalar() -> Any:
-        with patch.object(SPHERE_COST, "in_lanes", None):
+        with patch.object(query, "in_lanes", None):
             return ours.run()
 
     require(all(map(torch.equal, ours.run(), scalar())), "other bits")
@@ -97,7 +106,10 @@ def workloads(options: Any) -> Iterator[Workload]:
         free = along_free_motions(case, joints).contiguous()
         yield Workload(f"{name}, many", "configuration", partial(both, case.hits, joints))
         yield Workload(f"{name}, of free motions", "configuration", partial(both, case.hits, free))
-        yield Workload(f"{name}, sphere_cost", "sphere", partial(costs, case, joints))
+        for query in (SPHERE_COST, SWEPT_COST, IN_COLLISION, ANY_IN_COLLISION):
+            rows = joints[None] if query is SPHERE_COST else free.unflatten(0, (-1, 65))
+            make = partial(of_spheres, query, case, rows)
+            yield Workload(f"{name}, {query.name}", "sphere", make)
         for length in vamp.LENGTHS:
             asked = vamp.random_motions(case, joints, n_motions, length)
             proven = asked[case.proofs(asked)]

@@ -1,4 +1,4 @@
-"""Costs of spheres in lanes have the bits of the scalar kernel, on all that it may be asked."""
+"""Queries of spheres in lanes have the bits of the scalar kernels, on all they may be asked."""
 
 from unittest.mock import patch
 
@@ -15,35 +15,70 @@ from warp_collision import Cuboid, Cylinder, MeshWorld, Sphere
 from warp_collision.devices import CPU
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.lanes.resting_costs import sphere_costs
-from warp_collision.queries.sphere_queries import SPHERE_COST
+from warp_collision.queries.query import Query
+from warp_collision.queries.sphere_queries import (
+    ANY_IN_COLLISION,
+    IN_COLLISION,
+    SPHERE_COST,
+    SWEPT_COST,
+)
 from warp_collision.world.scene import Scene
 
 Tensor = torch.Tensor
 
 
+def asked(
+    eta: float, *, weight: float = 0.7, dt: float | None = None, min_speed: float | None = None
+) -> dict[Query, tuple[Tensor | None, ...]]:
+    """What is asked of all queries in lanes."""
+    numbers = weight, eta, 0.001, dt, min_speed
+    parameters = tuple(None if x is None else torch.tensor([x]) for x in numbers)
+    return {
+        SPHERE_COST: parameters[:2],
+        SWEPT_COST: parameters,
+        IN_COLLISION: (),
+        ANY_IN_COLLISION: (),
+    }
+
+
 def outputs(
-    spheres: Tensor, scene: Scene, env_index: Tensor | None, eta: float, with_gradients: bool = True
-) -> tuple[Tensor, ...]:
-    """Costs, gradients and flags."""
-    parameters = torch.tensor([0.7]), torch.tensor([eta])
-    flags = torch.full(spheres.shape[:-1], 7, dtype=torch.uint8)
-    cost, gradient = SPHERE_COST.run(
-        spheres, scene, env_index, parameters, with_gradients, flags=flags
-    )
-    return (cost, flags) if gradient is None else (cost, gradient, flags)
+    query: Query,
+    spheres: Tensor,
+    scene: Scene,
+    env_index: Tensor | None,
+    parameters: tuple[Tensor | None, ...],
+    with_gradients: bool = True,
+) -> list[Tensor]:
+    """Answers, gradients and flags."""
+    flags = torch.full(spheres.shape[:-1], 7, dtype=torch.uint8) if query.has_flags else None
+    found = query.run(spheres, scene, env_index, parameters, with_gradients, flags=flags)
+    return [part for part in (*found, flags) if part is not None]
+
+
+def bits_of(values: Tensor) -> bytes:
+    """All bits, with one NaN for all."""
+    if values.is_floating_point():
+        values = values.masked_fill(values.isnan(), torch.nan)
+    return values.numpy().tobytes()
 
 
 def assert_same(
-    spheres: Tensor, scene: Scene, env_index: Tensor | None = None, eta: float = 0.02
-) -> tuple[Tensor, ...]:
-    """Compares bits, NaN and signs of zeros too."""
-    for with_gradients in (True, False):
-        found = outputs(spheres, scene, env_index, eta, with_gradients)
-        with patch.object(SPHERE_COST, "in_lanes", None):
-            expected = outputs(spheres, scene, env_index, eta, with_gradients)
-        for one, other in zip(found, expected, strict=True):
-            assert one.numpy().tobytes() == other.numpy().tobytes()
-    return outputs(spheres, scene, env_index, eta)
+    spheres: Tensor,
+    scene: Scene,
+    env_index: Tensor | None = None,
+    eta: float = 0.02,
+    **scale: float,
+) -> list[Tensor]:
+    """Compares bits, signs of zeros too, but not those of NaN; returns what `SPHERE_COST` finds."""
+    for query, parameters in asked(eta, **scale).items():
+        for with_gradients in (True, False):
+            operands = query, spheres, scene, env_index, parameters, with_gradients
+            found = outputs(*operands)
+            with patch.object(query, "in_lanes", None):
+                expected = outputs(*operands)
+            for one, other in zip(found, expected, strict=True):
+                assert bits_of(one) == bits_of(other), query.name
+    return outputs(SPHERE_COST, spheres, scene, env_index, asked(eta)[SPHERE_COST])
 
 
 def random_spheres(rng: np.random.Generator, shape: tuple[int, ...], reach: float = 1.0) -> Tensor:
@@ -87,7 +122,7 @@ def test_exact_shapes(count: int, eta: float) -> None:
 def test_few_spheres(count: int) -> None:
     rng = np.random.default_rng(count)
     world = build([random_scene(rng, 8)], CPU, room=8)
-    spheres = random_spheres(rng, (1, 1, count), 0.4)
+    spheres = random_spheres(rng, (1, 3, count), 0.4)
     spheres[0, 0, 0, 3] = 0.1
     cost, *_ = assert_same(spheres, scene_of(world), eta=1.0)
     assert (cost > 0.0).any()
@@ -103,6 +138,38 @@ def test_where_closest_points_are_not_unique() -> None:
         world.add("shape", shape)
         cost, *_ = assert_same(spheres.contiguous(), scene_of(world), eta=0.125)
         assert 0.1 < (cost > 0.0).float().mean()
+
+
+def random_walks(rng: np.random.Generator, shape: tuple[int, ...], step: float) -> Tensor:
+    """Spheres that go a step [m] from waypoint to waypoint, some of which rest or are disabled."""
+    spheres = random_spheres(rng, shape)
+    steps = torch.from_numpy(rng.normal(size=(*shape, 3)) * step / 3**0.5).float()
+    steps[torch.from_numpy(rng.random(shape) < 0.1)] = 0.0
+    spheres[..., :3] = spheres[:, :1, :, :3] + steps.cumsum(dim=1)
+    return spheres
+
+
+@pytest.mark.parametrize("step", [0.0, 0.001, 0.02, 0.2])
+def test_motions(step: float) -> None:
+    rng = np.random.default_rng(int(1000 * step))
+    world = build([random_scene(rng, 20, padding=0.03)], CPU, room=21)
+    world.add("other", WITHOUT_FORMULA["mesh"](rng), random_pose(rng, 0.2))
+    spheres = random_walks(rng, (3, 12, 19), step)
+    cost, *_ = assert_same(spheres, scene_of(world))
+    assert 0.02 < (cost > 0.0).float().mean() < 0.98
+
+
+@pytest.mark.parametrize("weight", [2.0, 0.0, -1.0, 1e-12, 1e20, np.inf, np.nan])
+def test_speeds(weight: float) -> None:
+    """Times and speeds that make NaN or zeros of either sign of a cost of 0."""
+    rng = np.random.default_rng(25)
+    world = build([random_scene(rng, 6)], CPU, room=6)
+    spheres = random_walks(rng, (2, 5, 13), 0.05)
+    spheres[1, 3, 4] = torch.tensor([np.nan, 0.0, np.inf, -1.0])  # disabled
+    for dt in (None, 0.1, 1e-30, 1e30, 0.0, -1.0, np.nan):
+        for min_speed in (None, 0.05, 1e-38, 0.0, np.nan):
+            scale = {"weight": weight, "dt": dt, "min_speed": min_speed}
+            assert_same(spheres, scene_of(world), **scale)
 
 
 @pytest.mark.parametrize("kind", WITHOUT_FORMULA)
@@ -174,7 +241,7 @@ def test_spheres_that_obstacles_ignore() -> None:
     some = Scene(scene.tables.ignoring(ignored), scene.source)
     spheres = random_spheres(rng, (4, 5, 13))
     cost, *_ = assert_same(spheres, some)
-    assert not torch.equal(cost, outputs(spheres, scene, None, 0.02)[0])
+    assert not torch.equal(cost, assert_same(spheres, scene)[0])
 
 
 def test_without_a_tree() -> None:

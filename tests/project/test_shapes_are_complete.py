@@ -46,7 +46,7 @@ def test_supports_of_shapes() -> None:
     assert not left_out, f"{path} takes for capsules: {left_out}"
 
 
-@pytest.mark.parametrize("name", ["bodies", "resting_costs"])
+@pytest.mark.parametrize("name", ["bodies", "sphere_blocks"])
 def test_shapes_in_lanes(name: str) -> None:
     path = f"kernels/lanes/{name}.py"
     told_apart = {*re.findall(r"kind == ([A-Z_]+)\)", text_of(path))}

@@ -23,6 +23,9 @@ from warp_collision.queries.spatial_order import MANY, launch_in_order
 from warp_collision.queries.waypoints import at_waypoints
 from warp_collision.world.scene import Scene
 
+# Waypoints of fewer spheres fill too few lanes.
+_FEW_SPHERES = 4
+
 
 class Output(NamedTuple):
     """One output of a query.
@@ -87,7 +90,7 @@ class Query:
         moving_kernel: for obstacles with a pose for each waypoint, with these poses behind the
             scene. None: each waypoint is an env at rest.
         is_flat: whether the kernel at rest is launched over all spheres at once.
-        in_lanes: that kernel with a thread for eight spheres, for the CPU; or None.
+        in_lanes: that kernel with eight spheres at once, for the CPU; or None.
         has_flags: whether the kernel at rest has a last output that may be empty.
         reports_gradients: whether callers get all outputs, not the first one alone.
         uses_field: whether the kernel reads the field of the scene.
@@ -159,7 +162,10 @@ class Query:
         n = rows.numel()
         kernel, dim = self.kernel, (1, n) if self.is_flat else outputs[0].shape
         if self.in_lanes is not None and spheres.device == CPU:
-            kernel, dim = self.in_lanes, (1, -(-n // int(LANES)))
+            if self.is_flat or rows[-1] >= _FEW_SPHERES:
+                kernel = self.in_lanes
+                if not self.outputs[0].per_waypoint:
+                    dim = (*dim[:-1], -(-dim[-1] // int(LANES)))
         tables = scene.completed(kernel, n if self.uses_field else 0)
         written = (*outputs, flags) if self.has_flags else outputs
         if self.is_flat and n >= MANY and spheres.device == CPU and env_index is None:

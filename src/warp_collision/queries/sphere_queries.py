@@ -22,6 +22,11 @@ from warp_collision.kernels import (
     swept_cost,
 )
 from warp_collision.kernels.lanes.resting_costs import sphere_costs
+from warp_collision.kernels.lanes.swept_costs import swept_costs
+from warp_collision.kernels.lanes.touching_spheres import (
+    spheres_in_collision,
+    waypoints_in_collision,
+)
 from warp_collision.launching.launch import launch
 from warp_collision.poses import quaternion_rotate
 from warp_collision.queries import operator
@@ -341,6 +346,7 @@ SWEPT_COST = Query(
     operator.SWEPT_COST,
     Derivative(swept_vjp, swept_jvp, _of_cost(swept_cost_pose_vjp), launched_swept_vjp),
     moving_kernel=moving_cost.moving_swept_cost,
+    in_lanes=swept_costs,
     has_flags=True,
     work=8,
 )
@@ -366,10 +372,15 @@ CLEARANCE = Query(
     reports_gradients=True,
 )
 
-IN_COLLISION = Query("in_collision", collision.in_collision, (_HIT,), is_flat=True)
+IN_COLLISION = Query(
+    "in_collision", collision.in_collision, (_HIT,), is_flat=True, in_lanes=spheres_in_collision
+)
 
 ANY_IN_COLLISION = Query(
-    "any_in_collision", collision.any_in_collision, (_HIT._replace(per_waypoint=True),)
+    "any_in_collision",
+    collision.any_in_collision,
+    (_HIT._replace(per_waypoint=True),),
+    in_lanes=waypoints_in_collision,
 )
 
 SWEPT_IN_COLLISION = Query(
