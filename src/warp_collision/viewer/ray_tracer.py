@@ -227,16 +227,15 @@ class Room:
         self._low, self._high, self._floor = low, high, floor
         height, width = camera.height // SAMPLES, camera.width // SAMPLES
         corner, right, down = Camera(camera.eye, camera.target, width, height).rays()
-        columns = np.arange(width)[:, None] + 0.5
-        rows = np.arange(height)[:, None, None] + 0.5
-        rays = (corner + columns * right + rows * down).astype(np.float32)
+        rows = corner + (np.arange(height)[:, None] + 0.5) * down  # rays; `right` is level
         fade = np.linspace(0.0, 1.0, height, dtype=np.float32)[:, None, None]
         wall, ground = (np.array(color, np.float32) for color in (theme.wall, theme.floor))
-        self._empty = np.broadcast_to((1.0 - fade) * wall + fade * ground, rays.shape)
-        self._is_floor = (rays[..., 2] < -1e-3) & (camera.eye[2] > floor)
-        rays = rays[self._is_floor]
-        depth = (floor - camera.eye[2]) / rays[:, 2]
-        place = np.array(camera.eye[:2]) + rays[:, :2] * depth[:, None]
+        self._empty = np.broadcast_to((1.0 - fade) * wall + fade * ground, (height, width, 3))
+        self._is_floor = (rows[:, 2] < -1e-3) & (camera.eye[2] > floor)
+        rows = rows[self._is_floor, None]
+        depth = (floor - camera.eye[2]) / rows[..., 2:]
+        columns = np.arange(width)[:, None] + 0.5
+        place = camera.eye[:2] + (rows[..., :2] + columns * right[:2]) * depth
         self._place = (place - low) / (high - low)  # from 0 to 1 where there are shadows
 
     def draw(self, tracer: RayTracer) -> Floats:
@@ -253,7 +252,9 @@ class Room:
         cells = np.floor(self._place * size).astype(int)
         inside = ((cells >= 0) & (cells < size)).all(-1)
         cells = np.clip(cells, 0, size - 1)
-        image[self._is_floor] *= 1.0 - 0.3 * (shadow[cells[:, 1], cells[:, 0]] * inside)[:, None]
+        image[self._is_floor] *= (
+            1.0 - 0.3 * (shadow[cells[..., 1], cells[..., 0]] * inside)[..., None]
+        )
         return image
 
 
