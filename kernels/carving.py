@@ -12,7 +12,7 @@ Nearest and farthest depths of windows come from tables: level k has at each pix
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS, compiled_once, runs_on_cpu
-from warp_collision.kernels.mesh_record import ROUNDING, cell_around, distance_to_box
+from warp_collision.kernels.mesh_record import ROUNDING, distance_to_box
 
 wp.set_module_options(OPTIONS)
 
@@ -168,8 +168,12 @@ def look_at(
     windows: wp.array[wp.vec2],
     at: wp.vec3,
     edge: float,
+    is_part: bool,
 ) -> Seen:
-    """What an image says of a cube around a point in the axes of the camera."""
+    """What an image says of a cube around a point in the axes of the camera.
+
+    Of a part it is not asked whether it is hidden.
+    """
     seen = Seen()
     outline = Outline()
     if camera.steepest > 0.0:
@@ -190,6 +194,8 @@ def look_at(
         seen.is_hidden = True
         return seen
     is_whole = left >= 0.0 and top >= 0.0 and right < width and bottom < height
+    if is_part and not is_whole:
+        return seen
     window = Window()
     window.x0 = int(wp.max(left, 0.0))
     window.y0 = int(wp.max(top, 0.0))
@@ -241,7 +247,7 @@ def parts_through(
     at = camera.rotation * (corner + wp.vec3(0.5 * cell)) + camera.place
     if is_blocked(camera, windows, at, at[2]):
         return 0
-    whole = look_at(camera, windows, at, cell)
+    whole = look_at(camera, windows, at, cell, False)
     found = wp.where(whole.is_through, ALL_PARTS, 0)
     if not whole.is_through and not whole.is_hidden and camera.is_strict == 0:
         for part in range(8):
@@ -250,7 +256,7 @@ def parts_through(
                 place = at + camera.rotation * (0.5 * cell * side - wp.vec3(0.25 * cell))
                 far = place[2] + 0.5 * cell * camera.extent[2]
                 if not is_blocked(camera, windows, place, far):
-                    eighth = look_at(camera, windows, place, 0.5 * cell)
+                    eighth = look_at(camera, windows, place, 0.5 * cell, True)
                     found |= wp.where(eighth.is_through, 1 << part, 0)
     return found
 
@@ -277,8 +283,9 @@ def see_voxel(
 
 
 @wp.func
-def see_block(
-    block: wp.vec3i,
+def see_cube(
+    first: wp.vec3i,
+    size: int,
     is_strict: int,
     shape: wp.vec3i,
     now: float,
@@ -286,17 +293,22 @@ def see_block(
     parts: wp.array[wp.uint8],
     stamps: wp.array[wp.float32],
 ):
-    """Keeps that an image saw through all of a block, row by row."""
-    begin = BLOCK * block[0]
-    end = wp.min(begin + BLOCK, shape[0])
-    for k in range(BLOCK * block[2], wp.min(BLOCK * block[2] + BLOCK, shape[2])):
-        for j in range(BLOCK * block[1], wp.min(BLOCK * block[1] + BLOCK, shape[1])):
+    """Keeps that an image saw through all voxels of a cube, row by row."""
+    end = wp.min(first[0] + size, shape[0])
+    for k in range(first[2], wp.min(first[2] + size, shape[2])):
+        for j in range(first[1], wp.min(first[1] + size, shape[1])):
             row = (k * shape[1] + j) * shape[0]
-            for place in range(row + begin, row + end):
+            for place in range(row + first[0], row + end):
                 if is_strict == 0 or states[place] != wp.uint8(OCCUPIED):
                     stamps[place] = now
                     parts[place] = wp.uint8(ALL_PARTS)
                     states[place] = wp.uint8(FREE)
+
+
+@wp.func
+def place_of(index: int) -> wp.vec3i:
+    """Where in a block a voxel is: the eighths of each cube are one after the other."""
+    return corner_of(index & 7) + 2 * corner_of((index >> 3) & 7) + 4 * corner_of(index >> 6)
 
 
 @wp.kernel
@@ -311,67 +323,109 @@ def carve(
     parts: wp.array[wp.uint8],  # (voxels,) eighths that were seen through since the last hit
     stamps: wp.array[wp.float32],  # (voxels,) when a voxel was last seen to be that [s]
 ):
-    """One thread per block of voxels, in rows along x: first the whole, then pairs along each axis.
+    """One thread per block of voxels, in rows along x: the whole, then its eighths, and so on.
 
     A voxel that became free by parts has the stamp of its first one, or of the hit before.
     """
     z, y, x = wp.tid()
-    voxels = grid[0]
-    cell = voxels.cell
-    size = float(BLOCK) * cell
-    corner = voxels.origin + size * wp.vec3(float(x), float(y), float(z))
-    middle = camera[0].rotation * (corner + wp.vec3(0.5 * size)) + camera[0].place
-    block = look_at(camera[0], windows, middle, size)
-    if block.is_hidden:
-        return
-    shape = voxels.shape
-    if block.is_through:
-        see_block(wp.vec3i(x, y, z), camera[0].is_strict, shape, now[0], states, parts, stamps)
-        return
-    pairs = BLOCK / 2
-    for index in range(pairs * pairs * pairs):
-        first = 2 * wp.vec3i(index % pairs, index / pairs % pairs, index / (pairs * pairs))
-        low = corner + cell * wp.vec3(float(first[0]), float(first[1]), float(first[2]))
-        middle = camera[0].rotation * (low + wp.vec3(cell)) + camera[0].place
-        pair = look_at(camera[0], windows, middle, 2.0 * cell)
-        if pair.is_hidden:
+    shape = grid[0].shape
+    cell = grid[0].cell
+    index = int(0)
+    size = int(BLOCK)
+    while index < BLOCK * BLOCK * BLOCK:
+        first = BLOCK * wp.vec3i(x, y, z) + place_of(index)
+        low = grid[0].origin + cell * wp.vec3(float(first[0]), float(first[1]), float(first[2]))
+        edge = cell * float(size)
+        cube = Seen()
+        cube.is_hidden = first[0] >= shape[0] or first[1] >= shape[1] or first[2] >= shape[2]
+        if not cube.is_hidden:
+            middle = camera[0].rotation * (low + wp.vec3(0.5 * edge)) + camera[0].place
+            cube = look_at(camera[0], windows, middle, edge, False)
+        if size > 2 and not cube.is_hidden and not cube.is_through:
+            size /= 2
             continue
-        for part in range(8):
-            side = corner_of(part)
-            i = BLOCK * x + first[0] + side[0]
-            j = BLOCK * y + first[1] + side[1]
-            k = BLOCK * z + first[2] + side[2]
-            is_there = i < shape[0] and j < shape[1] and k < shape[2]
-            if is_there:
-                place = (k * shape[1] + j) * shape[0] + i
-                if camera[0].is_strict == 0 or states[place] != wp.uint8(OCCUPIED):
-                    here = int(ALL_PARTS)
-                    if not pair.is_through:
-                        at = low + cell * wp.vec3(float(side[0]), float(side[1]), float(side[2]))
-                        known = int(parts[place])
-                        here = parts_through(camera[0], windows, at, cell, known)
-                    see_voxel(here, now[0], place, states, parts, stamps)
+        if cube.is_through:
+            see_cube(first, size, camera[0].is_strict, shape, now[0], states, parts, stamps)
+        elif not cube.is_hidden:
+            for part in range(8):
+                at = first + corner_of(part)
+                if at[0] < shape[0] and at[1] < shape[1] and at[2] < shape[2]:
+                    place = (at[2] * shape[1] + at[1]) * shape[0] + at[0]
+                    if camera[0].is_strict == 0 or states[place] != wp.uint8(OCCUPIED):
+                        side = at - first
+                        corner = low + cell * wp.vec3(
+                            float(side[0]), float(side[1]), float(side[2])
+                        )
+                        here = parts_through(camera[0], windows, corner, cell, int(parts[place]))
+                        see_voxel(here, now[0], place, states, parts, stamps)
+        index += size * size * size
+        while size < BLOCK and index % (8 * size * size * size) == 0:
+            size *= 2
 
 
 @wp.func
 def hit(
-    point: wp.vec3,
-    voxels: VoxelBlock,
+    place: int,
     now: float,
     states: wp.array[wp.uint8],
     parts: wp.array[wp.uint8],
     stamps: wp.array[wp.float32],
 ):
-    """What a point is in is occupied, whatever was seen through it before."""
-    cell = cell_around(point, voxels.origin, voxels.cell, voxels.shape)
-    if cell[0] >= 0:
-        place = (cell[2] * voxels.shape[1] + cell[1]) * voxels.shape[0] + cell[0]
-        # Most points are in voxels that others have hit.
-        is_new = states[place] != wp.uint8(OCCUPIED) or stamps[place] != now
-        if is_new or parts[place] != wp.uint8(0):
-            states[place] = wp.uint8(OCCUPIED)
-            parts[place] = wp.uint8(0)
-            stamps[place] = now
+    """A voxel with a point in it is occupied, whatever was seen through it before."""
+    # Most points are in voxels that others have hit.
+    is_new = states[place] != wp.uint8(OCCUPIED) or stamps[place] != now
+    if is_new or parts[place] != wp.uint8(0):
+        states[place] = wp.uint8(OCCUPIED)
+        parts[place] = wp.uint8(0)
+        stamps[place] = now
+
+
+# Compiled for many lanes: no branches.
+@wp.func_native("""
+    const wp::float32* z = depth.data + (wp::int64)row * depth.shape[1];
+    wp::int32* out = places.data ? places.data + (wp::int64)row * depth.shape[1] : nullptr;
+    int last = -1;
+    const wp::float32 y = (row - view.middle[1]) / view.focal[1];
+    for (int i = begin; i < end; ++i) {
+        const wp::float32 x = (i - view.middle[0]) / view.focal[0];
+        bool is_in = z[i] > 0.0f;
+        int place = 0;
+        for (int axis = 2; axis >= 0; --axis) {
+            const wp::float32 way = x * view.rotation.data[0][axis]
+                + (y * view.rotation.data[1][axis] + view.rotation.data[2][axis]);
+            const wp::float32 at
+                = (z[i] * way + (view.eye[axis] - grid.origin[axis])) / grid.cell;
+            const bool is_there = at >= 0.0f && at < (wp::float32)grid.shape[axis];
+            is_in = is_in & is_there;
+            place = place * grid.shape[axis] + (is_there ? (int)at : 0);
+        }
+        last = is_in ? place : -1;
+        if (out) out[i] = last;
+    }
+    return last;
+""")
+def find_places(
+    view: View,
+    depth: wp.array2d[wp.float32],
+    grid: VoxelBlock,
+    row: int,
+    begin: int,
+    end: int,
+    places: wp.array2d[wp.int32],
+) -> int:
+    """Voxels that the points of pixels are in; returns that of the last one.
+
+    Args:
+        view: a camera.
+        depth: see `mark_hits`.
+        grid: of the map.
+        row: of the image.
+        begin: first of its pixels.
+        end: the first one that is left to others.
+        places: (height, width) indices of voxels, -1 outside of the map and without a point; or
+            no array.
+    """
+    ...
 
 
 @wp.kernel
@@ -381,20 +435,24 @@ def mark_hits(
     depth: wp.array2d[wp.float32],  # (height, width) of surfaces [m], else 0
     grid: wp.array[VoxelBlock],  # (1,)
     now: wp.array[wp.float32],  # (1,) [s]
+    # scratch
+    places: wp.array2d[wp.int32],  # (height, width), on a CPU alone
     # outputs
     states: wp.array[wp.uint8],  # see `carve`
     parts: wp.array[wp.uint8],
     stamps: wp.array[wp.float32],
 ):
-    """One thread per pixel."""
-    row, column = wp.tid()
-    z = depth[row, column]
-    if z > 0.0:
-        view = camera[0]
-        x = (float(column) - view.middle[0]) / view.focal[0]
-        y = (float(row) - view.middle[1]) / view.focal[1]
-        point = z * (wp.vec3(x, y, 1.0) * view.rotation) + view.eye
-        hit(point, grid[0], now[0], states, parts, stamps)
+    """One thread per pixel, on a CPU per row."""
+    row, begin = wp.tid()
+    end = wp.where(runs_on_cpu(), depth.shape[1], begin + 1)
+    place = find_places(camera[0], depth, grid[0], row, begin, end, places)
+    before = int(-1)
+    for column in range(begin, end):
+        if runs_on_cpu():
+            place = places[row, column]
+        if place >= 0 and place != before:
+            hit(place, now[0], states, parts, stamps)
+            before = place
 
 
 @wp.func

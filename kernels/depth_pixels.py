@@ -19,6 +19,7 @@ SURFACE = wp.constant(1)
 MIXED = wp.constant(2)  # between what is before it and what is behind
 THIN = wp.constant(3)  # of at most two beside each other before both sides: means, like `MIXED`
 LONE = wp.constant(4)  # fewer than two neighbours are on its surface
+UNSORTED = wp.constant(255)
 SUPPORT = wp.constant(2)
 NEAR_SIDE = wp.constant(2)  # pixels: of a chain of mixed ones as many are beside each other
 # What a neighbour on the same surface, before or behind it is, and where there is none.
@@ -105,44 +106,112 @@ def side_slope(here: float, there: float, kind: int, other: float, other_kind: i
     return wp.where(kind == SAME and is_end, wp.max(there - here, 0.0), 0.0)
 
 
+# Compiled for many lanes: no branches, and products apart, so that none is fused with a sum.
 @wp.func_native("""
+    typedef wp::float32 Number;
     const int height = depth.shape[0], width = depth.shape[1];
-    if (row == 0 || column == 0 || row + 1 == height || column + 1 == width) return -1.0f;
-    const wp::float32* middle = depth.data + (wp::int64)row * width + column;
-    wp::float32 around[8], lowest = here, highest = here;
-    for (int axis = 0; axis < 4; ++axis) {  // right, and three down
-        const int step = axis == 0 ? 1 : width + axis - 2;
-        around[2 * axis] = middle[step], around[2 * axis + 1] = middle[-step];
+    const wp::int64 offset = (wp::int64)row * width;
+    const Number* own = depth.data + offset;
+    wp::uint8* kind = kinds.data + offset;
+    Number* bound = bounds.data + offset;
+    const bool is_inside = row > 0 && row + 1 < height;
+    const int first = begin > 1 ? begin : 1, last = end < width ? end : width - 1;
+    for (int i = begin; i < end; ++i) kind[i] = 255;
+    for (int i = first; is_inside && i < last; ++i) {
+        const Number here = own[i], low = 0.9f * here;
+        const auto less = [](const Number a, const Number b) { return a < b ? a : b; };
+        const auto more = [](const Number a, const Number b) { return a < b ? b : a; };
+        const auto noise = [&](const Number z) {
+            const Number square = z * rules.noise[2], by_depth = z * (rules.noise[1] + square);
+            return rules.noise[0] + by_depth;
+        };
+        Number lowest = here, highest = here, slope = 0.0f;
+        for (int axis = 0; axis < 4; ++axis) {  // right, and three down
+            const int step = axis == 0 ? 1 : width + axis - 2;
+            const Number one = less(own[i + step], own[i - step]);
+            const Number other = more(own[i + step], own[i - step]);
+            lowest = less(lowest, one), highest = more(highest, other);
+            slope = more(slope, one > here ? other - here : 0.0f);
+        }
+        // By so much neighbours may differ that are surely on its surface: none is nearer than low.
+        const Number steepest = rules.steepness * low, doubled = 2.0f * noise(low);
+        const Number most = less(steepest + doubled, 0.1f * here), ahead = beside * slope;
+        const bool is_smooth = highest - here <= most && here - lowest <= most;
+        const Number near = here - ahead, off = noise(near);
+        const Number surely = more(less(near - off, rules.max_depth), 0.0f);
+        kind[i] = here > 0.0f ? (is_smooth ? 1 : 255) : 0;
+        bound[i] = here > 0.0f ? surely : 0.0f;
     }
-    for (int k = 0; k < 8; ++k) {
-        lowest = around[k] < lowest ? around[k] : lowest;
-        highest = around[k] > highest ? around[k] : highest;
-    }
-    if (!(highest - here <= step && here - lowest <= step)) return -1.0f;
-    wp::float32 slope = 0.0f;
-    for (int k = 0; k < 8; k += 2) {
-        const wp::float32 less = around[k] < around[k + 1] ? around[k] : around[k + 1];
-        const wp::float32 more = around[k] < around[k + 1] ? around[k + 1] : around[k];
-        const wp::float32 rise = less > here ? more - here : 0.0f;
-        slope = rise > slope ? rise : slope;
-    }
-    return slope;
 """)
-def smooth_slope(
-    depth: wp.array2d[wp.float32], here: float, step: float, row: int, column: int
-) -> float:
-    """How much nearer a surface is one pixel on, if it has a ridge here [m].
+def sort_smooth(
+    depth: wp.array2d[wp.float32],
+    rules: PixelRules,
+    row: int,
+    begin: int,
+    end: int,
+    beside: float,
+    kinds: wp.array2d[wp.uint8],
+    bounds: wp.array2d[wp.float32],
+):
+    """Sorts pixels of a row that have no return, or a surface all around; others get `UNSORTED`.
 
-    -1 where one of the eight neighbours differs by more than a step, or is beyond the image.
+    Args:
+        depth: see `sort_pixels`.
+        rules: see there.
+        row: which.
+        begin: its first pixel.
+        end: the first one that is left to others.
+        beside: `BESIDE`.
+        kinds: see `sort_pixels`.
+        bounds: see there.
     """
     ...
 
 
 @wp.func
-def least_step(rules: PixelRules, here: float) -> float:
-    """By how much neighbours of a pixel may differ if they are surely on its surface [m]."""
-    low = 0.9 * here  # none of them is nearer
-    return wp.min(rules.steepness * low + 2.0 * noise_of(rules, low), 0.1 * here)
+def sort_pixel(
+    depth: wp.array2d[wp.float32],
+    rules: PixelRules,
+    row: int,
+    column: int,
+    kinds: wp.array2d[wp.uint8],
+    bounds: wp.array2d[wp.float32],
+):
+    """Sorts any pixel."""
+    here = depth[row, column]
+    if here <= 0.0:
+        kinds[row, column] = wp.uint8(NO_RETURN)
+        bounds[row, column] = 0.0
+        return
+    steepness = steepness_at(rules, row, column)
+    support = int(0)
+    slope = float(0.0)
+    is_mixed = bool(False)
+    is_thin = bool(False)
+    for axis in range(4):  # right, down, and both diagonals
+        down = wp.where(axis == 0, 0, 1)
+        right = wp.where(axis == 1, 0, wp.where(axis == 3, -1, 1))
+        after = depth_at(depth, row + down, column + right)
+        before = depth_at(depth, row - down, column - right)
+        first = relation(rules, steepness, here, after)
+        second = relation(rules, steepness, here, before)
+        support += wp.where(first == SAME, 1, 0) + wp.where(second == SAME, 1, 0)
+        is_mixed = is_mixed or (first == NEARER and second == FARTHER)
+        is_mixed = is_mixed or (first == FARTHER and second == NEARER)
+        slope = wp.max(slope, side_slope(here, after, first, before, second))
+        slope = wp.max(slope, side_slope(here, before, second, after, first))
+        # A corner is before both sides of a diagonal.
+        if axis < 2 and (first == FARTHER or second == FARTHER):
+            two_on = depth_at(depth, row + 2 * down, column + 2 * right)
+            two_back = depth_at(depth, row - 2 * down, column - 2 * right)
+            third = relation(rules, steepness, here, two_on)
+            fourth = relation(rules, steepness, here, two_back)
+            is_thin = is_thin or is_strip(first, third, second)
+            is_thin = is_thin or is_strip(second, fourth, first)
+    kind = kind_of(is_mixed, support, is_thin)
+    near = wp.where(kind == SURFACE, here - BESIDE * slope, here)
+    kinds[row, column] = wp.uint8(kind)
+    bounds[row, column] = wp.where(kind == THIN, 0.0, surely(rules, near))
 
 
 @wp.kernel
@@ -154,51 +223,16 @@ def sort_pixels(
     kinds: wp.array2d[wp.uint8],  # (height, width) NO_RETURN, SURFACE, MIXED, THIN or LONE
     bounds: wp.array2d[wp.float32],  # (height, width) nothing is nearer [m], 0 where unknown
 ):
-    """One thread per pixel; bounds of mixed ones and holes are those of their own depth.
+    """One thread per row; bounds of mixed pixels and holes are those of their own depth.
 
     Between the last ray on a surface and the first one beside it may be a ridge or an edge: it is
     not nearer than the surface goes on to be up to there.
     """
-    row, column = wp.tid()
-    here = depth[row, column]
-    if here <= 0.0:
-        kinds[row, column] = wp.uint8(NO_RETURN)
-        bounds[row, column] = 0.0
-        return
-    ridge = smooth_slope(depth, here, least_step(rules[0], here), row, column)
-    if ridge >= 0.0:  # as most are
-        kinds[row, column] = wp.uint8(SURFACE)
-        bounds[row, column] = surely(rules[0], here - BESIDE * ridge)
-        return
-    steepness = steepness_at(rules[0], row, column)
-    support = int(0)
-    slope = float(0.0)
-    is_mixed = bool(False)
-    is_thin = bool(False)
-    for axis in range(4):  # right, down, and both diagonals
-        down = wp.where(axis == 0, 0, 1)
-        right = wp.where(axis == 1, 0, wp.where(axis == 3, -1, 1))
-        after = depth_at(depth, row + down, column + right)
-        before = depth_at(depth, row - down, column - right)
-        first = relation(rules[0], steepness, here, after)
-        second = relation(rules[0], steepness, here, before)
-        support += wp.where(first == SAME, 1, 0) + wp.where(second == SAME, 1, 0)
-        is_mixed = is_mixed or (first == NEARER and second == FARTHER)
-        is_mixed = is_mixed or (first == FARTHER and second == NEARER)
-        slope = wp.max(slope, side_slope(here, after, first, before, second))
-        slope = wp.max(slope, side_slope(here, before, second, after, first))
-        # A corner is before both sides of a diagonal.
-        if axis < 2 and (first == FARTHER or second == FARTHER):
-            two_on = depth_at(depth, row + 2 * down, column + 2 * right)
-            two_back = depth_at(depth, row - 2 * down, column - 2 * right)
-            third = relation(rules[0], steepness, here, two_on)
-            fourth = relation(rules[0], steepness, here, two_back)
-            is_thin = is_thin or is_strip(first, third, second)
-            is_thin = is_thin or is_strip(second, fourth, first)
-    kind = kind_of(is_mixed, support, is_thin)
-    near = wp.where(kind == SURFACE, here - BESIDE * slope, here)
-    kinds[row, column] = wp.uint8(kind)
-    bounds[row, column] = wp.where(kind == THIN, 0.0, surely(rules[0], near))
+    row = wp.tid()
+    sort_smooth(depth, rules[0], row, 0, depth.shape[1], BESIDE, kinds, bounds)
+    for column in range(depth.shape[1]):
+        if kinds[row, column] == wp.uint8(UNSORTED):
+            sort_pixel(depth, rules[0], row, column, kinds, bounds)
 
 
 @wp.func
@@ -280,17 +314,21 @@ def fill_holes(
     # scratch
     roots: wp.array[wp.int32],  # (pixels,) of holes: the first pixel of each, by links
     sizes: wp.array[wp.int32],  # (pixels,) of holes, at their first pixels
-    around: wp.array[wp.float32],  # (pixels,) least bounds around them [m], there too
+    pixels: wp.array[wp.int32],  # (pixels,) those of holes, one after the other
+    around: wp.array[wp.float32],  # (pixels,) least bounds around holes [m], at their first pixels
     # outputs
     bounds: wp.array2d[wp.float32],  # only those of holes are written
 ):
     """One thread, on the host; what small holes do not say, the pixels around them do."""
     height = kinds.shape[0]
     width = kinds.shape[1]
+    count = int(0)
     for row in range(height):
         for column in range(width):
             if is_hole(kinds, row, column):
                 pixel = row * width + column
+                pixels[count] = pixel
+                count += 1
                 roots[pixel] = pixel
                 sizes[pixel] = 0
                 around[pixel] = 1.0e9
@@ -299,15 +337,14 @@ def fill_holes(
                     j = column - wp.where(side < 3, 1 - side, 1)
                     if i >= 0 and j >= 0 and j < width and is_hole(kinds, i, j):
                         join(roots, pixel, i * width + j)
-    for row in range(height):
-        for column in range(width):
-            if is_hole(kinds, row, column):
-                root = root_of(roots, row * width + column)
-                sizes[root] += 1
-                around[root] = wp.min(around[root], nearest_around(kinds, bounds, row, column))
-    for row in range(height):
-        for column in range(width):
-            if is_hole(kinds, row, column):
-                root = root_of(roots, row * width + column)
-                if sizes[root] <= rules[0].max_hole and around[root] > 0.0:
-                    bounds[row, column] = around[root]
+    for index in range(count):
+        pixel = pixels[index]
+        root = root_of(roots, pixel)
+        sizes[root] += 1
+        near = nearest_around(kinds, bounds, pixel / width, pixel % width)
+        around[root] = wp.min(around[root], near)
+    for index in range(count):
+        pixel = pixels[index]
+        root = root_of(roots, pixel)
+        if sizes[root] <= rules[0].max_hole and around[root] > 0.0:
+            bounds[pixel / width, pixel % width] = around[root]

@@ -16,6 +16,7 @@ from warp_collision.kernels.depth_pixels import (
     relation,
     surely,
 )
+from warp_collision.kernels.mesh_record import cell_around
 
 wp.set_module_options(OPTIONS)
 
@@ -76,4 +77,8 @@ def mark_points(
     stamps: wp.array[wp.float32],
 ):
     """One thread per point: the voxel that it is in is occupied."""
-    hit(points[wp.tid()], grid[0], now[0], states, parts, stamps)
+    voxels = grid[0]
+    cell = cell_around(points[wp.tid()], voxels.origin, voxels.cell, voxels.shape)
+    if cell[0] >= 0:
+        place = (cell[2] * voxels.shape[1] + cell[1]) * voxels.shape[0] + cell[0]
+        hit(place, now[0], states, parts, stamps)

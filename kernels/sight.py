@@ -1,4 +1,4 @@
-"""Which voxels of a map a camera would show."""
+"""Which voxels of a map a camera would show, and which rays pass through what is there."""
 
 import warp as wp
 
@@ -67,3 +67,36 @@ def find_shown(
     if is_shown:
         is_shown = is_clear(grid[0], states, place, cameras[c].eye)
     shown[c, w] = is_shown
+
+
+@wp.kernel
+def find_through(
+    # operands
+    rays: wp.array2d[wp.vec3],  # (n, 2) where they enter the map and where they leave it or end [m]
+    margin: wp.array[wp.float32],  # (n,) what is behind an occupied voxel, beyond the map, less
+    #   what a ray needs there to have passed it [m]
+    grid: wp.array[VoxelBlock],  # (1,)
+    states: wp.array[wp.uint8],  # see `carve`
+    # outputs
+    is_through: wp.array[wp.bool],  # (n,) whether it passed an occupied voxel
+):
+    """One thread per ray, by samples half a voxel apart.
+
+    Rays along a surface stay in its voxels: what counts is what is seen behind them.
+    """
+    r = wp.tid()
+    begin = rays[r, 0]
+    way = rays[r, 1] - begin
+    count = int(wp.ceil(2.0 * wp.length(way) / grid[0].cell))
+    is_hit = bool(False)
+    behind = float(0.0)
+    for step in range(count):
+        at = begin + way * ((float(step) + 0.5) / float(count))
+        cell = cell_around(at, grid[0].origin, grid[0].cell, grid[0].shape)
+        if cell[0] >= 0:
+            index = (cell[2] * grid[0].shape[1] + cell[1]) * grid[0].shape[0] + cell[0]
+            if states[index] == wp.uint8(OCCUPIED):
+                is_hit = True
+            elif is_hit:
+                behind += wp.length(way) / float(count)
+    is_through[r] = is_hit and behind + margin[r] > 0.0

@@ -18,6 +18,7 @@ class FacePlanes:
 
     solid: wp.uint64  # pointer to cells, 0 or 1, rows without gaps
     count: int  # cells across: one plane less than there are
+    first: int  # plane of the first thread
     plane_stride: int  # from a cell to the next one across
     rows: int  # of a plane
     row_stride: int
@@ -119,22 +120,22 @@ def count_faces(
     # operands
     planes: wp.array[FacePlanes],  # (1,)
     # outputs
-    counts: wp.array[wp.int32],  # (planes,)
+    counts: wp.array[wp.int32],  # (threads,)
 ):
     """One thread per plane."""
     plane = wp.tid()
     nothing = wp.array(ptr=wp.uint64(0), shape=(0,), dtype=wp.float32)
-    counts[plane] = faces_in_plane(planes[0], plane, -1, nothing)
+    counts[plane] = faces_in_plane(planes[0], planes[0].first + plane, -1, nothing)
 
 
 @wp.kernel
 def write_faces(
     # operands
     planes: wp.array[FacePlanes],  # (1,)
-    first: wp.array[wp.int32],  # (planes,) where its rectangles begin
+    first: wp.array[wp.int32],  # (threads,) where the rectangles of a plane begin
     # outputs
     faces: wp.array[wp.float32],  # (n x 8,)
 ):
     """One thread per plane."""
     plane = wp.tid()
-    faces_in_plane(planes[0], plane, first[plane], faces)
+    faces_in_plane(planes[0], planes[0].first + plane, first[plane], faces)

@@ -26,6 +26,8 @@ from warp_collision import (
     swept_sphere_cost,
 )
 from warp_collision.kernels.voxel_transform import BAND_SQUARE
+from warp_collision.obstacles import voxel_tables
+from warp_collision.obstacles.voxel_grid import VoxelTables
 from warp_collision.obstacles.voxel_tables import squares_of
 
 POSE = (0.1, -0.2, 0.3, 0.5, -0.4, 0.6, 0.2)
@@ -276,6 +278,61 @@ def test_update_replaces_blocks() -> None:
         world.update("map", np.zeros((2, 2, 2), bool), at=0.5)
 
 
+@pytest.mark.parametrize("outside", ["free", "occupied"])
+@pytest.mark.parametrize("size", [(70, 31, 45), (9, 60, 52)])
+def test_updates_make_what_a_new_grid_has(
+    size: tuple[int, int, int], outside: Any, device: torch.device
+) -> None:
+    """To the bit, after blocks of all sizes anywhere, and where all or nothing is occupied."""
+    rng = np.random.default_rng(sum(size))
+    occupied = ndimage.gaussian_filter(rng.normal(size=size), 2.0) > 0.1
+    place: dict[str, Any] = {"voxel_size": 0.03, "origin": (0.1, -0.2, 0.3), "outside": outside}
+    grid = VoxelGrid(occupied, **place)
+    tables = grid.upload(device)
+    for step in range(14):
+        begin = [int(rng.integers(0, n)) for n in size]
+        block = [slice(b, b + int(rng.integers(1, 12))) for b in begin]
+        changed = occupied.copy()
+        changed[tuple(block)] ^= rng.random(changed[tuple(block)].shape) < rng.choice([0.2, 1.0])
+        if step in (5, 6, 9):
+            changed[:] = step == 9
+        after = VoxelGrid(changed, **place)
+        tables, new = after.upload_after(grid, tables, device), after.upload(device)
+        assert isinstance(tables, VoxelTables)
+        assert isinstance(new, VoxelTables)
+        assert torch.equal(tables.squares, new.squares)
+        assert torch.equal(tables.faces.rectangles, new.faces.rectangles)
+        for part, other in zip(tables.faces.counts, new.faces.counts, strict=True):
+            assert torch.equal(part, other)
+        grid, occupied = after, changed
+
+
+def test_updates_compute_what_changed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Squares of cells within the band of a change are written, those within twice it are read."""
+    occupied = np.zeros((90, 80, 70), bool)
+    world = MeshWorld(device="cpu")
+    world.add("map", VoxelGrid(occupied, 0.02))
+    shapes = []
+
+    def squares(solid: torch.Tensor, *arguments: Any) -> torch.Tensor:
+        shapes.append(tuple(solid.shape))
+        return squares_of(solid, *arguments)
+
+    monkeypatch.setattr(voxel_tables, "squares_of", squares)
+    world.update("map", np.ones((2, 3, 4), bool), at=(40, 0, 60))
+    assert shapes == [(30, 23, 42)]
+    spheres = torch.rand((1, 1, 500, 4), generator=torch.Generator().manual_seed(0))
+    spheres *= torch.tensor([1.8, 1.6, 1.4, 0.3])
+    occupied[40:42, :3, 60:64] = True
+    again = MeshWorld(device="cpu")
+    again.add("map", VoxelGrid(occupied, 0.02))
+    assert torch.equal(in_collision(spheres, world), in_collision(spheres, again))
+    points = spheres[0, 0, :, :3].contiguous()
+    expected = signed_distance(points, again)
+    for found, other in zip(signed_distance(points, world), expected, strict=True):
+        assert found is other or torch.equal(found, other)
+
+
 def test_its_mesh_is_its_surface() -> None:
     for kind in KINDS:
         rng = np.random.default_rng(31)
@@ -337,9 +394,11 @@ def test_an_update_by_equal_voxels_computes_nothing(
     world = MeshWorld(device="cpu")
     world.add("map", VoxelGrid(occupied, 0.1, unknown_mask=unknown))
     uploads: list[VoxelGrid] = []
-    upload = VoxelGrid.upload
+    upload = VoxelGrid.upload_after
     monkeypatch.setattr(
-        VoxelGrid, "upload", lambda grid, device: (uploads.append(grid), upload(grid, device))[1]
+        VoxelGrid,
+        "upload_after",
+        lambda grid, *before: (uploads.append(grid), upload(grid, *before))[1],
     )
     world.update("map", VoxelGrid(occupied.copy(), 0.1, unknown_mask=unknown.copy()))
     assert uploads == []

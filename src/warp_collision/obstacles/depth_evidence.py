@@ -43,28 +43,24 @@ def pixel_rules(focal: np.ndarray, middle: np.ndarray | None, options: DepthOpti
     return upload_struct(rules, CPU)
 
 
-def sort(depth: np.ndarray, rules: Tensor) -> tuple[np.ndarray, Tensor]:
-    """What pixels (height, width) are of, and up to where they see nothing.
+def sort(depth: Tensor, rules: Tensor) -> tuple[np.ndarray, Tensor]:
+    """What pixels (height, width) float32 are of, and up to where they see nothing.
 
     Returns:
         kinds: (height, width) uint8, as kernels/depth_pixels.py numbers them.
         bounds: (height, width) float32 depths before which nothing is [m], 0 where that is not
             known; of mixed pixels and holes not yet, see `complete`.
     """
-    kinds, bounds = torch.empty(depth.shape, dtype=torch.uint8), torch.empty(depth.shape)
-    launch.launch(sort_pixels, depth.shape, _float32(depth), rules, kinds, bounds, device=CPU)
+    kinds, bounds = torch.empty_like(depth, dtype=torch.uint8), torch.empty_like(depth)
+    launch.launch(sort_pixels, depth.shape[:1], depth, rules, kinds, bounds, device=CPU)
     return kinds.numpy(), bounds
 
 
-def complete(depth: np.ndarray, kinds: np.ndarray, bounds: Tensor, rules: Tensor) -> Tensor:
+def complete(depth: Tensor, kinds: np.ndarray, bounds: Tensor, rules: Tensor) -> Tensor:
     """The bounds with those of mixed pixels and holes."""
     of = torch.from_numpy(kinds)
-    launch.launch(bound_mixed, depth.shape, _float32(depth), of, rules, bounds, device=CPU)
-    scratch = [torch.empty(depth.size, dtype=kind) for kind in (torch.int32, torch.int32)]
-    around = torch.empty(depth.size)
+    launch.launch(bound_mixed, depth.shape, depth, of, rules, bounds, device=CPU)
+    scratch = torch.empty((3, depth.numel()), dtype=torch.int32)
+    around = torch.empty(depth.numel())
     launch.launch(fill_holes, (1,), of, rules, *scratch, around, bounds, device=CPU)
     return bounds
-
-
-def _float32(depth: np.ndarray) -> Tensor:
-    return torch.from_numpy(depth.astype(np.float32))

@@ -61,8 +61,8 @@ class DepthImage:
             is_return = (self.depth > 0.0) & np.isfinite(self.depth)
         self.depth[~is_return] = 0.0
         self.counts.no_return = int((~is_return).sum())
-        some = self.depth[is_return]
-        some = some[:: 1 + len(some) // _LOOKS**2]
+        some = self.depth.ravel()[:: 1 + self.depth.size // (16 * _LOOKS**2)]
+        some = some[some > 0.0]
         if len(some) and np.median(some) > _FARTHEST:
             warn_of_units(
                 f"depth must be in metres, got {np.median(some):.4g} m in the middle; multiply "
@@ -75,7 +75,8 @@ class DepthImage:
             self.is_surface = is_return & ~self.is_far
             self.counts.too_far = int(self.is_far.sum())
         self._rules = pixel_rules(self.focal, self.middle, options)
-        self._kinds, self._bounds = sort(self.depth, self._rules)
+        self._depths = torch.from_numpy(self.depth.astype(np.float32))
+        self._kinds, self._bounds = sort(self._depths, self._rules)
         flying = self.is_surface & ((self._kinds == int(MIXED)) | (self._kinds == int(LONE)))
         self.is_surface &= ~flying
         self.counts.flying = int(flying.sum())
@@ -111,13 +112,18 @@ class DepthImage:
 
     def bounds(self) -> torch.Tensor:
         """(height, width) float32 depths before which nothing is [m], 0 where unknown."""
-        return complete(self.depth, self._kinds, self._bounds, self._rules)
+        return complete(self._depths, self._kinds, self._bounds, self._rules)
 
-    def points(self) -> np.ndarray:
-        """(n, 3) of the surface in the world [m], and counts them."""
-        x, y = self.slants()
-        row, column = np.nonzero(self.is_surface)
+    def pixels(self, stride: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Rows (n,) and columns (n,) of the surface, of every so manieth one, and counts them."""
+        first = stride // 2
+        row, column = np.nonzero(self.is_surface[first::stride, first::stride])
         self.counts.points = len(row)
+        return first + stride * row, first + stride * column
+
+    def points(self, row: np.ndarray, column: np.ndarray) -> np.ndarray:
+        """(n, 3) of pixels in the world [m]."""
+        x, y = self.slants()
         depth = self.depth[row, column]
         local = (x[column] * depth, y[row] * depth, depth)
         points = np.empty((len(depth), 3))
@@ -126,8 +132,10 @@ class DepthImage:
         return points + self.pose[:3]
 
 
-def footprint(image: DepthImage, stride: int, max_angle: float) -> np.ndarray:
-    """(n,) radii around the points of an image that cover what their pixels see [m].
+def footprint(
+    image: DepthImage, row: np.ndarray, column: np.ndarray, stride: int, max_angle: float
+) -> np.ndarray:
+    """(n,) radii around the points of pixels that cover what these see [m].
 
     A pixel is a cone around its ray. Its corners are off the ray by the angle alpha, whose sine is
     at most the half diagonal of the pixel over the length of the ray, both at a depth of 1 m. The
@@ -135,7 +143,6 @@ def footprint(image: DepthImage, stride: int, max_angle: float) -> np.ndarray:
     of sines the cone cuts that plane within d sin(alpha) / cos(theta + alpha).
     """
     x, y = image.slants()
-    row, column = np.nonzero(image.is_surface)
     length = np.sqrt(1.0 + x[column] ** 2 + y[row] ** 2)
     half = 0.5 * stride * float(np.hypot(*(1.0 / image.focal)))
     sine = np.minimum(half / length, 1.0)

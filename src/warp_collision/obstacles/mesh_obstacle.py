@@ -143,7 +143,7 @@ class MeshObstacle:
         new._uploaded, new._spare = self._spare, None
         if sensed.capacity is not None:
             new._spare = self._uploaded
-        new._describe(record, sensed, device)
+        new._describe(record, sensed, device, self)
         new.record = sent(upload_struct(record, CPU), device)
         return new
 
@@ -167,8 +167,17 @@ class MeshObstacle:
         self._is_captured = True
         keep_for_graphs(self, device)
 
-    def _describe(self, record: Any, sensed: Sensed, device: torch.device) -> None:
-        """Uploads a sensed shape, into what nobody reads if that is there, and describes it."""
+    def _describe(
+        self, record: Any, sensed: Sensed, device: torch.device, before: MeshObstacle | None = None
+    ) -> None:
+        """Uploads a sensed shape, into what nobody reads if that is there, and describes it.
+
+        Args:
+            record: of the obstacle.
+            sensed: its shape.
+            device: where to.
+            before: what it takes the place of.
+        """
         if isinstance(self._uploaded, PartBuffers) and isinstance(sensed, PointCloud):
             edit = Edit()
             self._uploaded.write(edit, sensed.balls_on(device)[:, None])
@@ -176,7 +185,10 @@ class MeshObstacle:
             edit.run()
         else:
             require_memory(f"a {type(sensed).__name__}", sensed.n_bytes, device)
-            self._uploaded = sensed.upload(device)
+            if before is None or before._sensed is None or before._uploaded is None:
+                self._uploaded = sensed.upload(device)
+            else:
+                self._uploaded = sensed.upload_after(before._sensed, before._uploaded, device)
         describe_sensed(record, sensed, self._uploaded)
 
     def fill_grid(self) -> None:

@@ -180,13 +180,17 @@ class OccupancyMap:
         image.counts.points = int(image.is_surface.sum())
         self._n_images += 1
         is_compared = self._device == CPU or self._n_images <= _COMPARED
-        states = self._on_host() if is_compared else None
-        warn_of_view(image, self.lower, self.voxel_size, self.shape, states)
+        upper = self.lower + self.voxel_size * np.array(self.shape)
+        states = self._states if is_compared else None
+        warn_of_view(image, self.lower, upper, self._grid, states)
         view = image_view(image, self.evidence == "strict")
         surface = self._tensor(np.where(image.is_surface, image.depth, 0.0).astype(np.float32))
         now, edit = self._moment(time), Edit()
         camera = self._carve(edit, view, image.bounds(), now)
-        self._write(edit, mark_hits, tuple(surface.shape), camera, surface, self._grid, now)
+        on_cpu = self._device == CPU
+        places = torch.empty_like(surface, dtype=torch.int32) if on_cpu else None
+        pixels = len(surface), 1 if on_cpu else surface.shape[1]
+        self._write(edit, mark_hits, pixels, camera, surface, self._grid, now, places)
         edit.run()
         return image.counts
 
@@ -319,7 +323,7 @@ class OccupancyMap:
 
     def to_voxel_grid(self, unknown: Unknown = "occupied", outside: Outside = "free") -> VoxelGrid:
         """The map as an obstacle, see `VoxelGrid`, whose parts `seen` and `unseen` are two."""
-        states = self.states
+        states = self._on_host()
         return VoxelGrid(
             states == int(OCCUPIED),
             self.voxel_size,
@@ -586,7 +590,9 @@ class OccupancyMap:
             self._began = now
         return sent(torch.tensor([now - self._began], dtype=torch.float32), self._device)
 
-    def _write(self, edit: Edit, kernel: Any, dim: tuple[int, ...], *operands: Tensor) -> None:
+    def _write(
+        self, edit: Edit, kernel: Any, dim: tuple[int, ...], *operands: Tensor | None
+    ) -> None:
         """Stages a kernel that writes the voxels; run twice it writes the same again."""
         tables = self._states, self._parts, self._stamps
         edit.then(partial(launch.launch, kernel, dim, *operands, *tables, device=self._device))

@@ -162,16 +162,13 @@ class PointCloud(Sensed):
         """
         stride, how = check_stride(stride), DepthOptions(**options)
         image = DepthImage(depth, camera_of(intrinsics, camera_pose), how)
-        chosen = np.zeros_like(image.is_surface)
-        chosen[stride // 2 :: stride, stride // 2 :: stride] = True
-        image.is_surface &= chosen
-        points = image.points()
-        if not len(points):
+        seen = image.pixels(stride)
+        if not image.counts.points:
             raise ValueError(f"depth must see a surface, got {image.counts}")
         a, b, c = how.noise_terms(image.focal)
-        depths = image.depth[image.is_surface]
+        depths = image.depth[seen]
         off = a + depths * (b + depths * c)
-        cloud = cls(points, footprint(image, stride, how.max_angle) + off)
+        cloud = cls(image.points(*seen), footprint(image, *seen, stride, how.max_angle) + off)
         cloud.counts = image.counts
         return cloud
 

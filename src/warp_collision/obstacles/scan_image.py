@@ -87,17 +87,16 @@ class ScanImage:
         self.middle = np.array([columns - begin / step[0], -first / step[1]])
         # Rays of neighbours are up to two pixels apart.
         self._rules = pixel_rules(1.0 / (2.0 * step), None, options)
-        self._kinds, self._bounds = sort(self.depth, self._rules)
+        self._depths = torch.from_numpy(self.depth.astype(np.float32))
+        self._kinds, self._bounds = sort(self._depths, self._rules)
         kinds = self._kinds[row, column]
         self._keep_hits(rows[is_return], away[is_return], kinds, options)
 
     def bounds(self) -> torch.Tensor:
         """(rows, 2 x columns) float32 distances before which nothing is [m], 0 where unknown."""
-        depth = torch.from_numpy(self.depth.astype(np.float32))
-        kinds = torch.from_numpy(self._kinds)
-        arguments = depth, kinds, self._rules, self._bounds
+        arguments = self._depths, torch.from_numpy(self._kinds), self._rules, self._bounds
         launch.launch(lower_bounds, self.depth.shape, *arguments, device=CPU)
-        return complete(self.depth, self._kinds, self._bounds, self._rules)
+        return complete(self._depths, self._kinds, self._bounds, self._rules)
 
     def _keep_hits(
         self, points: np.ndarray, away: np.ndarray, kinds: np.ndarray, options: DepthOptions

@@ -100,6 +100,16 @@ class Sensed(ABC):
     def upload(self, device: torch.device) -> Uploaded:
         """Puts on a device what kernels walk over."""
 
+    def upload_after(self, before: Sensed, uploaded: Uploaded, device: torch.device) -> Uploaded:
+        """The same, where another shape that it takes the place of is there already.
+
+        Args:
+            before: of the same class.
+            uploaded: what that is on the device; nobody may write it.
+            device: which.
+        """
+        return self.upload(device)
+
     @abstractmethod
     def tessellate(self) -> Triangles:
         """A mesh that contains it, for pictures and for programs that know triangles only."""

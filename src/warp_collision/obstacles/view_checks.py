@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from warp_collision.kernels.carving import OCCUPIED
+from warp_collision.devices import sent
+from warp_collision.kernels.sight import find_through
+from warp_collision.launching import launch
 from warp_collision.obstacles.camera import warn_of_camera
 from warp_collision.obstacles.depth_image import DepthImage
 
@@ -16,41 +20,28 @@ _BEHIND = 0.15  # what a ray has behind an occupied voxel before that counts as 
 
 
 def warn_of_view(
-    image: DepthImage,
-    lower: np.ndarray,
-    voxel_size: float,
-    shape: tuple[int, ...],
-    states: np.ndarray | None,
+    image: DepthImage, lower: np.ndarray, upper: np.ndarray, grid: Tensor, states: Tensor | None
 ) -> None:
     """Warns where an image shows nothing of a map, or sees through most of what it holds.
 
     Args:
         image: before the map has it.
         lower: (3,) corner of the map [m].
-        voxel_size: edge of a voxel [m].
-        shape: nx, ny, nz, the numbers of its voxels.
-        states: (nx, ny, nz) of these; None to leave out what the map holds.
+        upper: (3,) the other one.
+        grid: (1,) its `VoxelBlock` on its device.
+        states: of its voxels there, which is waited for; None to leave out what the map holds.
     """
-    counts = np.array(shape)
-    upper = lower + voxel_size * counts
-    way, enter, leave, depth = _rays_through(image, lower, upper)
-    if not len(way):
+    rays, beyond = _rays_through(image, lower, upper)
+    if not len(rays):
         _warn_of_none(image, lower, upper)
         return
     if states is None:
         return
-    length = np.linalg.norm(way, axis=1)
-    step = 0.5 * voxel_size
-    n_steps = int(np.ceil(((leave - enter) * length).max() / step))
-    at = enter[:, None] + (np.arange(n_steps) + 0.5) * step / length[:, None]
-    within = at < leave[:, None]
-    places = image.pose[:3] + at[..., None] * way[:, None]
-    index = np.clip(((places - lower) / voxel_size).astype(int), 0, counts - 1)
-    hit = within & (states[tuple(np.moveaxis(index, -1, 0))] == int(OCCUPIED))
-    # Rays along a surface stay in its voxels: what counts is what is seen behind them.
-    after = np.arange(n_steps) > np.where(hit.any(axis=1), hit.argmax(axis=1), n_steps)[:, None]
-    behind = step * (after & within & ~hit).sum(axis=1) + (depth - leave) * length
-    part = float((hit.any(axis=1) & (behind > _BEHIND)).mean())
+    device = states.device
+    given = [sent(torch.from_numpy(array), device) for array in (rays, beyond - _BEHIND)]
+    found = torch.empty(len(rays), dtype=torch.bool, device=device)
+    launch.launch(find_through, (len(rays),), *given, grid, states, found, device=device)
+    part = found.float().mean().item()
     if part > _THROUGH:
         warn_of_camera(
             f"images must agree, and {part:.0%} of the pixels that see into the map see through "
@@ -61,12 +52,12 @@ def warn_of_view(
 
 def _rays_through(
     image: DepthImage, lower: np.ndarray, upper: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray]:
     """Of some hundred pixels, those that see into a box.
 
     Returns:
-        (n, 3) ways of their rays to a depth of 1 m, in the world; (n,) depths where they enter the
-        box, and where they leave it or end; (n,) depths of their surfaces.
+        (n, 2, 3) float32 where their rays enter the box, and where they leave it or end [m]; (n,)
+        float32 how far they go on behind it [m].
     """
     row, column = (
         np.unique(np.linspace(0, count - 1, _LOOKS).astype(int)) for count in image.depth.shape
@@ -80,12 +71,15 @@ def _rays_through(
     enter = np.maximum(ends.min(axis=0).max(axis=1), 0.0)
     leave = np.minimum(ends.max(axis=0).min(axis=1), depth)
     some = enter < leave
-    return way[some], enter[some], leave[some], depth[some]
+    depths = np.stack((enter, leave), axis=1)[some]
+    rays = image.pose[:3] + depths[..., None] * way[some, None]
+    beyond = (depth - leave)[some] * np.linalg.norm(way[some], axis=1)
+    return rays.astype(np.float32), beyond.astype(np.float32)
 
 
 def _warn_of_none(image: DepthImage, lower: np.ndarray, upper: np.ndarray) -> None:
     """Warns if the image has points, and none is in the map."""
-    points = image.points()
+    points = image.points(*image.pixels())
     if len(points) and not ((points >= lower) & (points < upper)).all(axis=1).any():
         low, high = (np.round(part, 2).tolist() for part in (points.min(0), points.max(0)))
         warn_of_camera(

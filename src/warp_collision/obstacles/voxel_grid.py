@@ -19,7 +19,7 @@ from warp_collision.obstacles.part_tree import PartBuffers
 from warp_collision.obstacles.sensed import Sensed, Uploaded, length_of
 from warp_collision.obstacles.shapes import Triangles, box_around
 from warp_collision.obstacles.units import warn_of_extent
-from warp_collision.obstacles.voxel_tables import faces_of, squares_of
+from warp_collision.obstacles.voxel_tables import Faces, faces_of, squares_after, squares_of
 from warp_collision.validate import float64_array, on_host
 
 Unknown = Literal["occupied", "free"]
@@ -308,13 +308,10 @@ class VoxelGrid(Sensed):
         """(2, 3) corners of the box around the occupied voxels [m]."""
         if self._is_solid_outside:
             return np.array([[-FAR] * 3, [FAR] * 3])
-        if not self.n_occupied:
+        ranges = _filled_ranges(self.occupied)
+        if ranges is None:
             return np.array([[_NOWHERE] * 3, [1.001 * _NOWHERE] * 3])
-        ends = []
-        for axis in range(3):
-            others = tuple(other for other in range(3) if other != axis)
-            filled = np.flatnonzero(self.occupied.any(axis=others))
-            ends.append((filled[0], filled[-1] + 1))
+        ends = [(filled.start, filled.stop) for filled in ranges]
         return self.origin + self.voxel_size * np.array(ends, np.float64).T
 
     def tessellate(self) -> Triangles:
@@ -337,35 +334,82 @@ class VoxelGrid(Sensed):
     def faces(self) -> np.ndarray:
         """(n, 2, 4) float32 rectangles between occupied and free voxels, as `VoxelMap` has them.
 
-        Runs of faces in a plane are one, and runs of such runs.
+        Runs of faces in a plane are one, and runs of such runs. There is at least one: without any,
+        one that no search reaches.
         """
-        return self._faces(self._solid_on(CPU)).numpy()
+        return self._with_one(self._faces(self._solid_on(CPU))).numpy()
 
     def _solid_on(self, device: torch.device) -> torch.Tensor:
         """(nz, ny, nx) uint8 on a device."""
         return torch.from_numpy(np.array(self.occupied.T, np.uint8, order="C")).to(device)
 
-    def _faces(self, solid: torch.Tensor) -> torch.Tensor:
-        """The rectangles on a device, at least one: without any, one that no search reaches."""
-        faces = faces_of(solid, self._is_solid_outside, self.origin, self.voxel_size)
-        if len(faces):
-            return faces
+    def _faces(self, solid: torch.Tensor, *before: Any) -> Faces:
+        return faces_of(solid, self._is_solid_outside, self.origin, self.voxel_size, *before)
+
+    def _with_one(self, faces: Faces) -> torch.Tensor:
+        if len(faces.rectangles):
+            return faces.rectangles
         nowhere = _NOWHERE if self._is_solid_outside else _UNREACHED
-        corner = torch.tensor([nowhere, nowhere, nowhere, 0.0], device=solid.device)
+        corner = torch.tensor([nowhere, nowhere, nowhere, 0.0], device=faces.rectangles.device)
         return corner.expand(1, 2, 4).contiguous()
 
     def upload(self, device: torch.device) -> Uploaded:
         """Transforms distances, and builds the tree of the faces."""
         solid = self._solid_on(device)
-        rectangles = self._faces(solid)
-        faces = PartBuffers(rectangles, len(rectangles))
         squares = squares_of(solid, self._is_solid_outside)
+        return self._uploaded(squares, self._faces(solid))
+
+    def upload_after(self, before: Sensed, uploaded: Uploaded, device: torch.device) -> Uploaded:
+        """The same from the tables of another grid, of which only what changed is computed."""
+        assert isinstance(before, VoxelGrid)
+        assert isinstance(uploaded, VoxelTables)
+        places = [(g.occupied.shape, *g.origin, g.voxel_size) for g in (before, self)]
+        if places[0] != places[1] or before._is_solid_outside != self._is_solid_outside:
+            return self.upload(device)
+        ranges = _filled_ranges(before.occupied != self.occupied)
+        if ranges is None:
+            return uploaded
+        solid, changed = self._solid_on(device), ranges[::-1]
+        squares = squares_after(uploaded.squares, solid, self._is_solid_outside, changed)
+        return self._uploaded(squares, self._faces(solid, uploaded.faces, changed))
+
+    def _uploaded(self, squares: torch.Tensor, faces: Faces) -> VoxelTables:
+        rectangles = self._with_one(faces)
+        tree = PartBuffers(rectangles, len(rectangles))
         voxels = VoxelMap()
-        voxels.faces, voxels.squares = faces.tree, squares.data_ptr()
+        voxels.faces, voxels.squares = tree.tree, squares.data_ptr()
         voxels.origin, voxels.cell = wp.vec3(*self.origin), self.voxel_size
         voxels.shape = wp.vec3i(*self.occupied.shape)
         voxels.outside = -1.0 if self._is_solid_outside else 1.0
-        return Uploaded(upload_struct(voxels, device), [faces, squares])
+        return VoxelTables(upload_struct(voxels, squares.device), tree, squares, faces)
+
+
+class VoxelTables(Uploaded):
+    """A grid on a device.
+
+    Attributes:
+        squares: see `squares_of`.
+        faces: see `faces_of`.
+    """
+
+    def __init__(
+        self, struct: torch.Tensor, tree: PartBuffers, squares: torch.Tensor, faces: Faces
+    ):
+        """Keeps what kernels read, and what the tables of a changed grid are made of."""
+        super().__init__(struct, [tree])
+        self.squares, self.faces = squares, faces
+
+
+def _filled_ranges(mask: np.ndarray) -> list[range] | None:
+    """Ranges (3,) of indices x, y, z that all True of a mask is in, None where nothing is."""
+    ranges = []
+    for axis in range(3):
+        others = tuple(other for other in range(3) if other != axis)
+        filled = np.flatnonzero(mask.any(axis=others))
+        if not len(filled):
+            return None
+        ranges.append(range(int(filled[0]), int(filled[-1]) + 1))
+    return ranges
 
 
 def _corner_of(value: Any) -> np.ndarray:

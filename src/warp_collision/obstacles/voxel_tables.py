@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 import warp as wp
 from torch import Tensor
 
+from warp_collision.devices import sent
 from warp_collision.kernels.voxel_faces import FacePlanes, count_faces, write_faces
 from warp_collision.kernels.voxel_transform import (
     BAND,
@@ -46,18 +49,67 @@ def squares_of(solid: Tensor, is_solid_outside: bool, band: int = int(BAND)) -> 
     return squares
 
 
-def faces_of(solid: Tensor, is_solid_outside: bool, origin: np.ndarray, edge: float) -> Tensor:
-    """Rectangles (n, 2, 4) float32 between solid and free cells, see `VoxelMap`.
+def squares_after(
+    squares: Tensor, solid: Tensor, is_solid_outside: bool, changed: list[range]
+) -> Tensor:
+    """Those of `squares_of` after some cells have changed, from those before.
+
+    What is more than the band from a change is as it was. The search from a cell that is nearer
+    ends within twice the band: what is beyond that is not read.
+
+    Args:
+        squares: those before.
+        solid: see `squares_of`.
+        is_solid_outside: see there.
+        changed: (3,) ranges of z, y and x that all changes are in.
+    """
+
+    def grown(cells: int) -> list[slice]:
+        ends = zip(changed, solid.shape, strict=True)
+        return [slice(max(0, r.start - cells), min(n, r.stop + cells)) for r, n in ends]
+
+    near, read = grown(int(BAND)), grown(2 * int(BAND))
+    part = squares_of(solid[tuple(read)].contiguous(), is_solid_outside)
+    within = [slice(a.start - b.start, a.stop - b.start) for a, b in zip(near, read, strict=True)]
+    found = squares.clone()
+    found[tuple(near)] = part[tuple(within)]
+    return found
+
+
+class Faces(NamedTuple):
+    """Rectangles between solid and free cells.
+
+    Attributes:
+        rectangles: (n, 2, 4) float32, see `VoxelMap`, plane by plane: across x, y, then z.
+        counts: how many each plane has: three of (planes,), on the host.
+    """
+
+    rectangles: Tensor
+    counts: list[Tensor]
+
+
+def faces_of(
+    solid: Tensor,
+    is_solid_outside: bool,
+    origin: np.ndarray,
+    edge: float,
+    before: Faces | None = None,
+    changed: list[range] | None = None,
+) -> Faces:
+    """The faces of a grid.
 
     Args:
         solid: (nz, ny, nx) uint8 0 or 1 on a device, which is waited for.
         is_solid_outside: what is beyond the grid.
         origin: (3,) lower corner of the grid [m].
         edge: of a cell [m].
+        before: the faces before some cells changed, if known: other planes have these.
+        changed: (3,) ranges of z, y and x that these are in; all of them without.
     """
     device = solid.device
     nz, ny, nx = solid.shape
     along_y = solid.transpose(1, 2).contiguous()  # planes across x have rows along y
+    ranges = [range(n) for n in solid.shape] if changed is None else changed
     tables: list[Tensor] = []
     for cells, count, stride, rows, row_stride, length, axes in (
         (along_y, nx, ny, nz, nx * ny, ny, (0, 2, 1)),
@@ -69,13 +121,33 @@ def faces_of(solid: Tensor, is_solid_outside: bool, origin: np.ndarray, edge: fl
         planes.rows, planes.row_stride, planes.length = rows, row_stride, length
         planes.outside, planes.axes = int(is_solid_outside), wp.vec3i(*axes)
         planes.origin, planes.cell = wp.vec3d(*origin), edge
+        planes.first = ranges[2 - axes[0]].start
         tables.append(upload_struct(planes, device))
-    sizes = [nx + 1, ny + 1, nz + 1]
+    sizes = [len(cells) + 1 for cells in reversed(ranges)]
     counts = torch.zeros(sum(sizes), dtype=torch.int32, device=device)
     for table, part in zip(tables, counts.split(sizes), strict=True):
         launch(count_faces, (len(part),), table, part, device=device)
-    ends = counts.cumsum(0, dtype=torch.int32)
+    known = counts.cpu()
+    ends = known.cumsum(0, dtype=torch.int32)
     faces = torch.empty((int(ends[-1]), 2, 4), device=device)
-    for table, first in zip(tables, (ends - counts).split(sizes), strict=True):
+    firsts = sent(ends - known, device).split(sizes)
+    for table, first in zip(tables, firsts, strict=True):
         launch(write_faces, (len(first),), table, first, faces.view(-1), device=device)
-    return faces
+    new = Faces(faces, list(known.split(sizes)))
+    return new if before is None else _put_in(before, new, [r.start for r in reversed(ranges)])
+
+
+def _put_in(before: Faces, new: Faces, begins: list[int]) -> Faces:
+    """Faces with those of some planes along each axis in the place of others, from a first one."""
+    pieces: list[Tensor] = []
+    old_at, new_at, counts = 0, 0, []
+    for old, part, begin in zip(before.counts, new.counts, begins, strict=True):
+        end = begin + len(part)
+        at = old_at + int(old[:begin].sum())
+        pieces.append(before.rectangles[old_at:at])
+        pieces.append(new.rectangles[new_at : new_at + int(part.sum())])
+        at += int(old[begin:end].sum())
+        old_at, new_at = old_at + int(old.sum()), new_at + int(part.sum())
+        pieces.append(before.rectangles[at:old_at])
+        counts.append(torch.cat((old[:begin], part, old[end:])))
+    return Faces(torch.cat(pieces), counts)
