@@ -1,6 +1,6 @@
 """Cost of moving spheres, to the bit as `swept_cost`: lanes tell which obstacles matter to which.
 
-The scalar functions sweep the others, in the order of the slots. What lanes leave out adds zeros.
+The scalar functions sweep those, in the order of the slots. What lanes leave out adds zeros.
 """
 
 import warp as wp
@@ -25,6 +25,7 @@ from warp_collision.kernels.precision import FARTHEST
 from warp_collision.kernels.scene_walk import Obstacle, Scene, env_of_row, is_env, load_obstacle
 from warp_collision.kernels.swept_cost import (
     add_swept_cost,
+    gathered,
     mat23,
     scale_of,
     scaled,
@@ -260,3 +261,54 @@ def swept_costs(
         if active.shape[0] > 0:
             is_free = result.cost == 0.0
             active[row, waypoint, first + lane] = wp.where(is_free, wp.uint8(0), wp.uint8(1))
+
+
+@wp.func_native("""
+    typedef wp::uint32 word __attribute__((may_alias));
+    word bits = 0, infinite = 0;
+    const auto read = [&](int index) {
+        if (index < 0 || index >= gradient.shape[1]) return;
+        const word* rows = (const word*)&wp::index(neighbours, row, index, first);
+        if (index == waypoint) rows = (const word*)&wp::index(gradient, row, index, first);
+        for (int i = 0; i < (index == waypoint ? 4 : 6) * count; ++i) bits |= rows[i];
+        if (upstream.shape[0] == 0) return;
+        const word* factors = (const word*)&wp::index(upstream, row, index, first);
+        for (int i = 0; i < count; ++i) infinite |= (factors[i] & 0x7f800000) == 0x7f800000;
+    };
+    for (int index = waypoint - 1; index < waypoint + 2; ++index) read(index);
+    if (bits || infinite) return false;
+    if (total.data != gradient.data)
+        __builtin_memset(&wp::index(total, row, waypoint, first), 0, 16 * count);
+    return true;
+""")
+def leaves_zeros(
+    upstream: wp.array3d[wp.float32],
+    gradient: wp.array3d[wp.vec4],
+    neighbours: wp.array3d[mat23],
+    total: wp.array3d[wp.vec4],
+    row: int,
+    waypoint: int,
+    first: int,
+    count: int,
+) -> bool:
+    """Whether all that spheres gather is 0 times finite numbers: then so are their gradients."""
+    ...
+
+
+@wp.kernel
+def swept_vjp_of_eight(
+    # operands
+    upstream: wp.array3d[wp.float32],  # (batch, horizon, n_spheres) d loss / d cost; empty: ones
+    gradient: wp.array3d[wp.vec4],  # as `swept_costs` writes them
+    neighbours: wp.array3d[mat23],
+    # outputs
+    total: wp.array3d[wp.vec4],  # d loss / d (x, y, z, radius); may be `gradient` itself
+):
+    """As `swept_vjp`, with one thread for eight spheres of a waypoint: most cost nothing."""
+    row, waypoint, thread = wp.tid()
+    first = thread * LANES
+    count = wp.min(LANES, gradient.shape[2] - first)
+    if leaves_zeros(upstream, gradient, neighbours, total, row, waypoint, first, count):
+        return
+    for index in range(first, first + count):
+        total[row, waypoint, index] = gathered(upstream, gradient, neighbours, row, waypoint, index)

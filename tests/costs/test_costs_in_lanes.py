@@ -15,12 +15,15 @@ from warp_collision import Cuboid, Cylinder, MeshWorld, Sphere
 from warp_collision.devices import CPU
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.lanes.resting_costs import sphere_costs
+from warp_collision.kernels.swept_cost import swept_vjp
+from warp_collision.launching.launch import launch
 from warp_collision.queries.query import Query
 from warp_collision.queries.sphere_queries import (
     ANY_IN_COLLISION,
     IN_COLLISION,
     SPHERE_COST,
     SWEPT_COST,
+    launched_swept_vjp,
 )
 from warp_collision.world.scene import Scene
 
@@ -170,6 +173,31 @@ def test_speeds(weight: float) -> None:
         for min_speed in (None, 0.05, 1e-38, 0.0, np.nan):
             scale = {"weight": weight, "dt": dt, "min_speed": min_speed}
             assert_same(spheres, scene_of(world), **scale)
+
+
+@pytest.mark.parametrize("n_spheres", [*range(1, 18), 59])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_gathered_gradients(n_spheres: int, in_place: bool) -> None:
+    """Most of them are zeros; where a factor is not finite they are NaN."""
+    rng = np.random.default_rng(n_spheres)
+    shape = (2, 9, n_spheres)
+    gradient, neighbours = (
+        torch.from_numpy(rng.normal(size=(*shape, *inner)) * (rng.random((*shape, *ones)) < rate))
+        .float()
+        .contiguous()
+        for inner, ones, rate in (((4,), (1,), 0.05), ((2, 3), (1, 1), 0.05))
+    )
+    gradient[0, 1], neighbours[0, 1, 0, 0, 0] = 0.0, torch.nan
+    upstream = torch.from_numpy(rng.normal(size=shape)).float()
+    upstream[1, 3, 0], upstream[1, 6, -1] = torch.inf, torch.nan
+    for factors in (None, upstream):
+        expected = torch.empty_like(gradient)
+        operands = factors, gradient.clone(), neighbours
+        launch(swept_vjp, shape, *operands, expected, device=CPU)
+        total = operands[1] if in_place else torch.full_like(gradient, 7.0)
+        found = launched_swept_vjp(*operands, total)
+        assert bits_of(found) == bits_of(expected)
+    assert (expected == 0.0).any()
 
 
 @pytest.mark.parametrize("kind", WITHOUT_FORMULA)

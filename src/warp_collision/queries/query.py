@@ -27,6 +27,11 @@ from warp_collision.world.scene import Scene
 _FEW_SPHERES = 4
 
 
+def blocks_of(rows: Sequence[int]) -> tuple[int, ...]:
+    """Extents of a launch with a thread for eight spheres of (*rows,)."""
+    return (*rows[:-1], -(-rows[-1] // int(LANES)))
+
+
 class Output(NamedTuple):
     """One output of a query.
 
@@ -165,7 +170,7 @@ class Query:
             if self.is_flat or rows[-1] >= _FEW_SPHERES:
                 kernel = self.in_lanes
                 if not self.outputs[0].per_waypoint:
-                    dim = (*dim[:-1], -(-dim[-1] // int(LANES)))
+                    dim = blocks_of(dim)
         tables = scene.completed(kernel, n if self.uses_field else 0)
         written = (*outputs, flags) if self.has_flags else outputs
         if self.is_flat and n >= MANY and spheres.device == CPU and env_index is None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from warp_collision.devices import is_gpu
+from warp_collision.devices import CPU, is_gpu
 from warp_collision.kernels import (
     collision,
     moving_collision,
@@ -22,7 +22,7 @@ from warp_collision.kernels import (
     swept_cost,
 )
 from warp_collision.kernels.lanes.resting_costs import sphere_costs
-from warp_collision.kernels.lanes.swept_costs import swept_costs
+from warp_collision.kernels.lanes.swept_costs import swept_costs, swept_vjp_of_eight
 from warp_collision.kernels.lanes.touching_spheres import (
     spheres_in_collision,
     waypoints_in_collision,
@@ -31,7 +31,7 @@ from warp_collision.launching.launch import launch
 from warp_collision.poses import quaternion_rotate
 from warp_collision.queries import operator
 from warp_collision.queries.operator import ENV_INDEX, ROWS, SCENE, define_operator, one_by_one
-from warp_collision.queries.query import Derivative, Output, Query
+from warp_collision.queries.query import Derivative, Output, Query, blocks_of
 from warp_collision.queries.second_derivatives import refuse_recording
 from warp_collision.queries.waypoints import at_waypoints, env_of_waypoint
 from warp_collision.world.scene import Scene
@@ -86,9 +86,12 @@ def launched_swept_vjp(
     """`swept_vjp` by a kernel; upstream None means ones."""
     if total is None:
         total = torch.empty_like(gradient)
+    kernel, dim = swept_cost.swept_vjp, gradient.shape[:-1]
+    if gradient.device == CPU:
+        kernel, dim = swept_vjp_of_eight, blocks_of(dim)
     launch(
-        swept_cost.swept_vjp,
-        gradient.shape[:-1],
+        kernel,
+        dim,
         None if upstream is None else upstream.contiguous(),
         gradient,
         neighbours,
