@@ -10,7 +10,9 @@ import torch
 import trimesh
 
 from pieces import outside_of
+from reference import mesh_signed_distance
 from warp_collision import (
+    Cuboid,
     MeshWorld,
     configuration_in_collision,
     joint_path_clearance,
@@ -128,6 +130,58 @@ def test_configurations_are_those_of_the_surfaces(pair, device):
     assert 10 < truth.sum() < 70
     coarse = convex_pieces(np.asarray(cup().triangles))
     assert not follow(coarse, np.asarray(cup().triangles))  # what this test is about
+
+
+def puck() -> trimesh.Trimesh:
+    """A thick disk with a groove around it, of less than 1 % of its volume."""
+    outline = [[0, 0], [0.2, 0], [0.2, 0.19], [0.18, 0.19], [0.18, 0.22], [0.2, 0.22]]
+    return trimesh.creation.revolve([*outline, [0.2, 0.3], [0, 0.3]], sections=24)
+
+
+def test_pieces_that_stick_out_do_not_follow():
+    """A groove of 3 cm is filled by pieces, however little it is of the whole; or is not."""
+    triangles = np.asarray(puck().triangles)
+    pieces = convex_pieces(triangles)
+    volume = sum(trimesh.convex.convex_hull(piece.points).volume for piece in pieces)
+    assert 1.001 < volume / puck().volume < 1.02
+    assert not follow(pieces, triangles)
+    hulls = [trimesh.convex.convex_hull(piece.points) for piece in pieces]
+    points = np.concatenate(
+        [trimesh.sample.sample_surface(hull, 3000, seed=1)[0] for hull in hulls]
+    )
+    farthest = mesh_signed_distance(points, puck().vertices, puck().faces).distance.max()
+    assert follow(pieces, triangles, 1.4 * farthest)
+    assert not follow(pieces, triangles, 0.97 * farthest)
+    for mesh in (trimesh.creation.box((0.1, 0.2, 0.3)), trimesh.creation.icosphere(3, 0.1)):
+        turned = mesh.copy()
+        turned.apply_transform(placed_frame())
+        triangles = np.asarray(turned.triangles)
+        assert follow(convex_pieces(triangles), triangles)
+        assert follow(convex_pieces(triangles), triangles, 4e-4)
+        turned.invert()
+        assert follow(convex_pieces(triangles), np.asarray(turned.triangles))
+
+
+def test_the_option_of_a_robot_says_what_decides(tmp_path):
+    """A ball in the groove is free by triangles, and touches where pieces may fill the groove."""
+    ball = trimesh.creation.icosphere(2, 0.012)
+    mesh = puck()
+    mesh.apply_transform(np.linalg.inv(placed_frame()))
+    ball.apply_transform(np.linalg.inv(part_frame()))
+    joints = torch.tensor([[[0.195, 0.0, 0.205, 0.0, 0.0]]])
+    for overshoot, is_hit in ((None, False), (0.03, True)):
+        robot = robot_of(tmp_path, mesh, ball, 0.3, piece_overshoot=overshoot)
+        assert configuration_in_collision(joints, robot, MeshWorld(device="cpu")).item() == is_hit
+        world = MeshWorld(device="cpu")
+        tip = robot.link_transforms(torch.zeros(1, 5))[0, robot.link_names.index("base")].clone()
+        tip[:3, 3] += torch.tensor([0.195, 0.0, 0.205])
+        world.add("tip", Cuboid((0.02, 0.02, 0.02)), tip)
+        away = torch.tensor([[[-0.3, 0.0, -0.3, 0.0, 0.0]]])
+        options = {"shapes": "exact", "self_collision": False}
+        hit = configuration_in_collision(away, robot, world, **options)
+        assert hit.item() == is_hit
+    with pytest.raises(ValueError, match="piece_overshoot must be positive, got 0"):
+        robot_of(tmp_path, mesh, ball, 0.3, piece_overshoot=0)
 
 
 def test_a_report_and_a_matrix_say_the_same(pair):

@@ -28,9 +28,10 @@ from warp_collision.messages import short_repr
 from warp_collision.obstacles.geometry import content_key
 from warp_collision.obstacles.orientation import winding_number
 from warp_collision.robot.fitting.fit_cache import cached_result
-from warp_collision.robot.fitting.pieces import chunks, distinct
+from warp_collision.robot.fitting.pieces import bisected, centers, chunks, distinct, radii
+from warp_collision.robot.fitting.solid import Solid
 
-_VERSION = 6  # of the algorithm: another one for each change of what it returns
+_VERSION = 7  # of the algorithm: another one for each change of what it returns
 _MOST_PIECES = 24  # of a link
 _SLABS = 6  # along each axis, between which it may be cut
 _LEAST_GAIN = 0.002  # of the volume of the link's hull: what a cut has to save
@@ -44,6 +45,8 @@ _AT_ONCE, _GROWTH = 6, 0.125
 _PRODUCTS = 1 << 16
 _MOST_POINTS = 1000  # about, of a piece: then the radius is larger
 _MOST_FILLED = 1.02  # of the volume of a shape: what pieces may have that follow it
+# By how much they may stick out: of the size of the shape, at least [m]; how fine it is asked.
+_OVERSHOOT, _LEAST_OVERSHOOT, _FINE = 0.01, 2.0e-3, 0.25
 _LEAST_CORNERS = 12  # of a hull, none of which is left out
 _DIRECTIONS = np.array([*itertools.product((-1.0, 0.0, 1.0), repeat=3)])
 _SUPPORTS = 150  # extreme points by which hulls are compared
@@ -112,28 +115,61 @@ class Pieces(NamedTuple):
     is_solid: bool
 
 
-def cached_pieces(triangles: Array) -> Pieces:
-    """`convex_pieces`, from the cache on disk if equal triangles were cut before."""
+def cached_pieces(triangles: Array, overshoot: float | None = None) -> Pieces:
+    """`convex_pieces`, from the cache on disk if equal triangles were cut before; see `follow`."""
 
     def make() -> dict[str, Any]:
         pieces = convex_pieces(triangles)
-        return {"pieces": [*map(row_of, pieces)], "is_solid": follow(pieces, triangles)}
+        is_solid = follow(pieces, triangles, overshoot)
+        return {"pieces": [*map(row_of, pieces)], "is_solid": is_solid}
 
     def parse(content: dict[str, Any]) -> Pieces:
         return Pieces([*map(piece_from, content["pieces"])], bool(content["is_solid"]))
 
-    return cached_result("pieces", content_key(triangles, np.empty(0), _VERSION), make, parse)
+    key = content_key(triangles, np.empty(0), _VERSION, overshoot)
+    return cached_result("pieces", key, make, parse)
 
 
-def follow(pieces: Sequence[ConvexPiece], triangles: Array) -> bool:
-    """Whether pieces have hardly more volume than closed triangles (n, 3, 3) that they cover.
+def follow(pieces: Sequence[ConvexPiece], triangles: Array, overshoot: float | None = None) -> bool:
+    """Whether pieces follow closed triangles (n, 3, 3) that they cover; open ones they do not.
 
-    They do not follow open ones.
+    They stick out by at most 2 mm, or 1 % of the size, and have hardly more volume. Or they stick
+    out by at most an overshoot that is given [m], whatever their volume.
     """
     faces = np.arange(3 * len(triangles)).reshape(-1, 3)
     mesh = trimesh.Trimesh(triangles.reshape(-1, 3), faces)  # with equal corners merged
-    whole = sum(_hull(piece.points).volume for piece in pieces)
-    return bool(mesh.is_watertight and whole <= _MOST_FILLED * abs(mesh.volume))
+    if not mesh.is_watertight:
+        return False
+    if overshoot is None:
+        whole = sum(_hull(piece.points).volume for piece in pieces)
+        overshoot = max(_OVERSHOOT * float(np.linalg.norm(mesh.extents)), _LEAST_OVERSHOOT)
+        if whole > _MOST_FILLED * abs(mesh.volume):
+            return False
+    return not _stick_out(pieces, Solid("mesh", (mesh.vertices, mesh.faces)), overshoot)
+
+
+def _stick_out(pieces: Sequence[ConvexPiece], solid: Solid, length: float) -> bool:
+    """Whether a facet of pieces is farther than a length [m] from a solid, or nearly so.
+
+    Distances grow by no more than the way: facets are halved until these bound all of them.
+    """
+    hulls = [_facets(piece.points) for piece in pieces]
+    facets, counts = np.concatenate(hulls), [*map(len, hulls)]
+    wider = np.repeat([piece.radius for piece in pieces], counts)
+    while len(facets):
+        farthest, reach = solid.distance(centers(facets)) + wider, radii(facets)
+        is_open = farthest + reach > length
+        if (farthest > length).any() or (is_open & (reach < _FINE * length)).any():
+            return True
+        facets, wider = bisected(facets[is_open]), np.tile(wider[is_open], 2)
+    return False
+
+
+def _facets(points: Array) -> Array:
+    """Triangles (n, 3, 3) of the surface of a convex hull, flat ones too."""
+    if len(points) < 4:
+        return points[[0, len(points) // 2, -1]][None]
+    return points[ConvexHull(points, qhull_options="QJ").simplices]
 
 
 def row_of(piece: ConvexPiece) -> list[float]:

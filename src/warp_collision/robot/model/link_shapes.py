@@ -41,10 +41,15 @@ _MAX_DEFAULT_LENGTH = 20.0  # [m], where no overshoot is given: longer ones are 
 
 
 def spheres_of_shapes(
-    model: UrdfModel, max_overshoot: Overshoot = None, progress: Progress | None = None
+    model: UrdfModel,
+    max_overshoot: Overshoot = None,
+    piece_overshoot: float | None = None,
+    progress: Progress | None = None,
 ) -> tuple[SphereModel, dict[str, tuple[Coverage, ...]]]:
     """The `<sphere>` shapes of a robot, and fitted spheres for all others with their coverage."""
     overshoots = _by_link(max_overshoot, model.link_names)
+    if piece_overshoot is not None:
+        validate.require_number("piece_overshoot", piece_overshoot, positive=True)
     links: dict[str, list[LinkSphere | _Part]] = {}
     for shape in model.collisions:
         links.setdefault(shape.link, []).append(_part(shape, overshoots[shape.link]))
@@ -53,7 +58,7 @@ def spheres_of_shapes(
         for link in model.link_names
     }
     to_fit = {link: some for link, some in parts.items() if some}
-    fits, covers = _fits(to_fit, overshoots, progress)
+    fits, covers = _fits(to_fit, overshoots, piece_overshoot, progress)
     bodies = {}
     for link in model.link_names:
         fitted = iter(fits.get(link, ()))
@@ -120,6 +125,7 @@ def _by_link(max_overshoot: Overshoot, links: Sequence[str]) -> dict[str, float 
 def _fits(
     parts: Mapping[str, Sequence[_Part]],
     overshoots: Mapping[str, float | None],
+    piece_overshoot: float | None,
     progress: Progress | None,
 ) -> tuple[dict[str, list[SphereFit]], dict[str, _Cover]]:
     """Fitted spheres and convex pieces of the shapes of links, in their frames; equal ones once."""
@@ -137,7 +143,8 @@ def _fits(
         for link, what in wanted.items():
             if what.key not in spheres_of:
                 spheres_of[what.key] = pool.submit(what.fits)
-            covers_of[link] = pool.submit(_Cover.of, [part.mesh for part in parts[link]])
+            meshes = [part.mesh for part in parts[link]]
+            covers_of[link] = pool.submit(_Cover.of, meshes, piece_overshoot)
         try:
             for number, (link, what) in enumerate(wanted.items(), start=1):
                 if progress is not None:
@@ -209,12 +216,12 @@ class _Cover(NamedTuple):
     triangles: list[np.ndarray]
 
     @classmethod
-    def of(cls, meshes: Sequence[trimesh.Trimesh]) -> _Cover:
-        """Of some shapes, as meshes."""
+    def of(cls, meshes: Sequence[trimesh.Trimesh], overshoot: float | None = None) -> _Cover:
+        """Of some shapes, as meshes; see `follow`."""
         cover = cls([], [], [])
         for mesh in meshes:
             triangles = np.asarray(mesh.triangles)
-            pieces, is_solid = cached_pieces(triangles)
+            pieces, is_solid = cached_pieces(triangles, overshoot)
             (cover.solid if is_solid else cover.loose).extend(pieces)
             if not is_solid:
                 cover.triangles.append(triangles.astype(np.float32))

@@ -169,6 +169,7 @@ def read_robot(
     srdf: Srdf,
     package_dirs: Sequence[PathLike],
     max_overshoot: Overshoot,
+    piece_overshoot: float | None,
     padding: float | Mapping[str, float],
     lock_joints: Mapping[str, float | None],
     progress: Progress | None,
@@ -183,18 +184,20 @@ def read_robot(
             group=srdf.group,
             state=srdf.state,
             max_overshoot=max_overshoot,
+            piece_overshoot=piece_overshoot,
             padding=padding or None,
             lock_joints=lock_joints or None,
             shapes=None if shapes == "collision" else shapes,
         )
         return read_robot_file(urdf, package_dirs)
     joints = read_robot_joints(urdf, spheres, package_dirs, lock_joints, srdf, shapes)
-    return with_spheres(joints, max_overshoot, padding, progress)
+    return with_spheres(joints, max_overshoot, piece_overshoot, padding, progress)
 
 
 def with_spheres(
     joints: RobotJoints,
     max_overshoot: Overshoot = None,
+    piece_overshoot: float | None = None,
     padding: float | Mapping[str, float] = 0.0,
     progress: Progress | None = None,
 ) -> RobotDescription:
@@ -204,7 +207,7 @@ def with_spheres(
     disabled = srdf.left_out(links)  # before fits take their time
     if spheres_given is None:
         with errors_at(escaped(str(path))):
-            sphere_model, fits = spheres_of_shapes(model, max_overshoot, progress)
+            sphere_model, fits = spheres_of_shapes(model, max_overshoot, piece_overshoot, progress)
             if not sphere_model.bodies:
                 raise ValueError(_no_shapes(model))
     else:

@@ -80,6 +80,8 @@ class RobotSpheres(LinkSpheres):
             some. Of the others, and by default, it is chosen by the link's size: a 20th of it, or
             larger where that would take more than 40 spheres. A mesh longer than 1000 times that,
             or 20 m by default, raises, as it would be in millimetres.
+        piece_overshoot: How far convex pieces may extend beyond a shape [m]; its triangles decide
+            where they extend farther. By default 2 mm, or 1 % of its size, and 2 % of its volume.
         padding: Added to the radii of the spheres of all links, or of some [m].
         group: Name of a planning group of the SRDF: its joints alone have values, all others are
             held, at `state` or neutral: at 0, or in the middle of limits without 0.
@@ -133,6 +135,7 @@ class RobotSpheres(LinkSpheres):
         srdf: PathLike | None = None,
         package_dirs: Sequence[PathLike] = (),
         max_overshoot: float | Mapping[str, float] | None = None,
+        piece_overshoot: float | None = None,
         padding: float | Mapping[str, float] = 0.0,
         group: str | None = None,
         state: str | None = None,
@@ -142,7 +145,7 @@ class RobotSpheres(LinkSpheres):
     ):
         locks = {} if lock_joints is None else lock_joints
         file = Srdf(srdf, group, state)
-        sizes = max_overshoot, padding, locks
+        sizes = max_overshoot, piece_overshoot, padding, locks
         self._take(read_robot(urdf, spheres, file, package_dirs, *sizes, progress, shapes))
 
     @classmethod
