@@ -12,6 +12,8 @@ from warp_collision import Capsule, Cuboid, Cylinder, Sphere
 from warp_collision.examples import load_panda
 from warp_collision.robot import Coverage, RobotSpheres, coverage, fit_spheres
 from warp_collision.robot.fitting import fit_cache, sphere_fit
+from warp_collision.robot.fitting.pieces import groups
+from warp_collision.robot.fitting.solid import Solid
 
 MESHES = PANDA.parent / "meshes"
 
@@ -272,7 +274,7 @@ def test_a_urdf_with_a_bad_mesh(tmp_path, content, message):
         RobotSpheres(tmp_path / "ordinary.urdf")
 
 
-@pytest.mark.parametrize("corners", [3, 8, 20])
+@pytest.mark.parametrize("corners", [3, 8, 20, 70])
 def test_a_ball_contains_a_piece_if_it_contains_its_corners(corners):
     rng = np.random.default_rng(corners)
     pieces = rng.normal(size=(250, 1, 3)) + 0.3 * rng.normal(size=(250, corners, 3))
@@ -284,6 +286,33 @@ def test_a_ball_contains_a_piece_if_it_contains_its_corners(corners):
     assert 0.1 < found.mean() < 0.9
     assert sphere_fit._holders(balls, pieces[:0], 1e-6).shape == (0, 40)
     assert sphere_fit._holders(balls[:0], pieces, 1e-6).shape == (250, 0)
+
+
+def test_the_first_ball_around_everything_covers_alone():
+    rng = np.random.default_rng(8)
+    mesh = turned(trimesh.creation.annulus(0.2, 0.5, 0.3), 3)
+    solid = Solid("ring", mesh)
+    balls = np.column_stack([rng.normal(0.0, 0.2, (300, 3)), rng.uniform(0.3, 0.9, 300)])
+    apart = np.linalg.norm(mesh.vertices[None] - balls[:, None, :3], axis=2).max(axis=1)
+    holds = np.flatnonzero(apart <= balls[:, 3] - 1e-5)
+    assert len(holds) < 200
+    assert holds[0] > 0
+    [ball] = sphere_fit._around(solid, balls)
+    np.testing.assert_allclose(ball[:3], balls[holds[0], :3], atol=1e-7)
+    assert apart[holds[0]] < ball[3] < apart[holds[0]] + 1e-5
+    assert len(sphere_fit._around(solid, balls[apart > balls[:, 3]])) == 0
+
+
+def test_groups_are_of_triangles_in_one_cube():
+    rng = np.random.default_rng(9)
+    triangles = rng.uniform(-1.0, 1.0, (400, 1, 3)) + rng.normal(0.0, 0.05, (400, 3, 3))
+    corners, group = groups(triangles, 0.4)
+    cells = np.floor(triangles.mean(axis=1) / 0.4)
+    assert len(corners) == len(np.unique(cells, axis=0)) == group.max() + 1
+    for index, members in enumerate(corners):
+        assert (cells[group == index] == cells[group == index][0]).all()
+        expected = {*map(tuple, triangles[group == index].reshape(-1, 3))}
+        assert {*map(tuple, members)} == expected
 
 
 def test_a_greedy_cover_takes_what_covers_most_of_the_rest():

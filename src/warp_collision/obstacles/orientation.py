@@ -231,10 +231,24 @@ def winding_number(point: np.ndarray, vertices: Vertices, faces: Faces) -> float
 
     In the plane of a face, where its share jumps, it is the mean of both sides: on a surface 1/2.
     """
-    a, b, c = np.moveaxis(vertices[faces].astype(np.float64) - point, 1, 0)
-    la, lb, lc = (topology.lengths(x) for x in (a, b, c))
-    volume = np.einsum("fi,fi->f", a, np.cross(b, c))
-    dots = [np.einsum("fi,fi->f", x, y) for x, y in ((a, b), (b, c), (c, a))]
-    span = la * lb * lc + dots[0] * lc + dots[1] * la + dots[2] * lb
-    off_plane = np.abs(volume) > 1e-9 * la * lb * lc
-    return float(np.arctan2(volume, span)[off_plane].sum() / (2.0 * np.pi))
+    return winding_number_of_cones(point, cones(vertices[faces]))
+
+
+def cones(triangles: np.ndarray) -> np.ndarray:
+    """(3, 3, n) float64, corners and their coordinates first, of triangles (n, 3, 3)."""
+    return np.ascontiguousarray(triangles.transpose(1, 2, 0), dtype=np.float64)
+
+
+def winding_number_of_cones(point: np.ndarray, cones: np.ndarray) -> float:
+    """`winding_number` of a point of `cones`, which are made once for many points."""
+    offsets = cones - point[:, None]
+    a, b, c = offsets
+    la, lb, lc = np.sqrt((offsets**2).sum(axis=1))
+    volume = a[0] * (b[1] * c[2] - b[2] * c[1])
+    volume += a[1] * (b[2] * c[0] - b[0] * c[2])
+    volume += a[2] * (b[0] * c[1] - b[1] * c[0])
+    ab, bc, ca = ((x * y).sum(axis=0) for x, y in ((a, b), (b, c), (c, a)))
+    product = la * lb * lc
+    off_plane = np.abs(volume) > 1e-9 * product
+    angles = np.arctan2(volume[off_plane], (product + ab * lc + bc * la + ca * lb)[off_plane])
+    return float(angles.sum() / (2.0 * np.pi))

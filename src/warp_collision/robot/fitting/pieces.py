@@ -56,15 +56,16 @@ def groups(triangles: np.ndarray, edge: float) -> tuple[np.ndarray, np.ndarray]:
         group (n,) of each triangle.
     """
     cells = np.floor(centers(triangles) / edge).astype(np.int64)
-    _, group = np.unique(cells, axis=0, return_inverse=True)
-    group = group.reshape(-1)
+    order = np.lexsort(cells.T[::-1])
+    group = np.empty(len(cells), dtype=np.int64)
+    group[order] = np.append(0, np.cumsum(np.diff(cells[order], axis=0).any(axis=1)))
     corners, index = distinct(triangles)
-    pairs = np.unique(np.stack([np.repeat(group, 3), index.reshape(-1)], axis=1), axis=0)
-    starts = np.flatnonzero(np.diff(pairs[:, 0], prepend=-1))
-    counts = np.diff(starts, append=len(pairs))
-    rank = np.arange(len(pairs)) - np.repeat(starts, counts)
-    members = np.tile(pairs[starts, 1][:, None], (1, int(counts.max())))
-    members[pairs[:, 0], rank] = pairs[:, 1]
+    owner, corner = np.divmod(np.unique(group[:, None] * len(corners) + index), len(corners))
+    starts = np.flatnonzero(np.diff(owner, prepend=-1))
+    counts = np.diff(starts, append=len(owner))
+    rank = np.arange(len(owner)) - np.repeat(starts, counts)
+    members = np.tile(corner[starts][:, None], (1, int(counts.max())))
+    members[owner, rank] = corner
     return corners[members], group
 
 

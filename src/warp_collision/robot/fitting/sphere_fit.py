@@ -34,6 +34,7 @@ _MAX_SPLIT_PIECES = 30_000
 _MAX_CORNERS = 256  # about, that are compared with all balls at once, in the cache of a processor
 _ROWS = 4  # of a product of small matrices
 _MAX_GROUPS_AT_ONCE = 32  # the same for pieces of more corners
+_MOST_AT_ONCE = 16  # of their corners that are compared at once
 _FEW_CORNERS = 8  # of a piece, which are compared with all balls
 _LEAST_EDGE = 0.2  # of what is split, in parts of the overshoot
 _SPACING = 0.25  # of additional balls, in parts of the overshoot
@@ -217,6 +218,8 @@ def _cover(
 ) -> np.ndarray:
     """Spheres (n, 4) for an overshoot; none if `whole`, and they do not cover everything."""
     solid, balls = candidates.solid, candidates.balls(overshoot)
+    if not fill and len(around := _around(solid, balls)):
+        return around
     kinds = [_surface(solid, balls, overshoot)]
     if fill:
         kinds.append(_inside(solid, balls, overshoot))
@@ -232,6 +235,21 @@ def _cover(
     if whole and not table.any(axis=0).all():
         return np.empty((0, 4))
     return _shrink(np.concatenate([balls, extra])[chosen], table, pieces, solid.rounding)
+
+
+def _around(solid: Solid, balls: np.ndarray) -> np.ndarray:
+    """The first of some balls (n, 4) that contains all of the surface, shrunk; or none."""
+    corners = solid.triangles.reshape(-1, 3)
+    while len(balls):
+        squared = ((corners - balls[0, :3]) ** 2).sum(axis=1)
+        far = int(squared.argmax())
+        needed = np.sqrt(squared[far]) + solid.rounding
+        if needed <= balls[0, 3]:
+            return _round_to_float32(np.append(balls[0, :3], needed + solid.rounding)[None])
+        # Others do not contain this corner either.
+        apart = np.linalg.norm(balls[1:, :3] - corners[far], axis=1)
+        balls = balls[1:][apart + solid.rounding <= balls[1:, 3]]
+    return balls
 
 
 class _Part(NamedTuple):
@@ -361,22 +379,24 @@ def _holders(balls: np.ndarray, pieces: np.ndarray, margin: float) -> sparse.csr
         parts = geometry.chunks(len(pieces), _MAX_GROUPS_AT_ONCE)
         found = [_holders_of_groups(balls, pieces[part], margin) for part in parts]
         return sparse.csr_array(sparse.vstack(found))
-    rows, columns = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-    for part in _neighbors(geometry.centers(pieces), 1 + _MAX_CORNERS // pieces.shape[1]):
+    x, y, z, radii = balls.T.copy()
+    counts, columns = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int32)]
+    parts = _neighbors(geometry.centers(pieces), 1 + _MAX_CORNERS // pieces.shape[1])
+    for part in parts:
         corners, index = geometry.distinct(pieces[part])
         middle = corners.mean(axis=0)
-        reach = np.linalg.norm(corners - middle, axis=1).max() + balls[:, 3]
+        reach = np.linalg.norm(corners - middle, axis=1).max() + radii
         # Others hold none of these corners.
-        near = np.flatnonzero(np.linalg.norm(balls[:, :3] - middle, axis=1) <= reach)
+        squared = (x - middle[0]) ** 2 + (y - middle[1]) ** 2 + (z - middle[2]) ** 2
+        near = np.flatnonzero(squared <= reach**2).astype(np.int32)
         inside = _squared_beyond(balls[near], corners, margin) <= 0.0
         holds = inside[index[:, 0]]
         for corner in index.T[1:]:
             holds &= inside[corner]
-        piece, ball = np.divmod(np.flatnonzero(holds), max(1, len(near)))
-        rows.append(part[piece])
-        columns.append(near[ball])
-    order = np.argsort(row := np.concatenate(rows), kind="stable")
-    return _ones(row[order], np.concatenate(columns)[order], (len(pieces), len(balls)))
+        counts.append(holds.sum(axis=1))
+        columns.append(np.broadcast_to(near, holds.shape)[holds])
+    found = _ones(np.concatenate(counts), np.concatenate(columns), len(balls))
+    return found[np.argsort(np.concatenate(parts))] if len(parts) > 1 else found
 
 
 def _neighbors(points: np.ndarray, most: int) -> list[np.ndarray]:
@@ -388,10 +408,11 @@ def _neighbors(points: np.ndarray, most: int) -> list[np.ndarray]:
     return [half[part] for half in halves for part in _neighbors(points[half], most)]
 
 
-def _ones(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]) -> sparse.csr_array:
-    """A sparse matrix with ones at places that are in the order of its rows."""
-    starts = np.searchsorted(rows, np.arange(shape[0] + 1))
-    return sparse.csr_array((np.ones(len(rows), dtype=np.float32), columns, starts), shape=shape)
+def _ones(counts: np.ndarray, columns: np.ndarray, width: int) -> sparse.csr_array:
+    """A sparse matrix of so many ones in each row, at columns that are in the order of rows."""
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    ones = np.ones(len(columns), dtype=np.float32)
+    return sparse.csr_array((ones, columns, starts), shape=(len(counts), width))
 
 
 def _squared_beyond(balls: np.ndarray, points: np.ndarray, margin: float) -> np.ndarray:
@@ -421,18 +442,18 @@ def _holders_of_groups(balls: np.ndarray, pieces: np.ndarray, margin: float) -> 
     rows, columns = np.nonzero(apart <= radii)  # as a ball has to hold the center
     apart, is_held = apart[rows, columns], np.ones(len(rows), dtype=bool)
     pair = np.flatnonzero(apart + reach[rows, 0] > radii[columns])
-    for corner in range(pieces.shape[1]):
+    begin, end, count = 0, 1, pieces.shape[1]
+    while len(pair) and begin < count:
         piece, ball = rows[pair], columns[pair]
-        offset = corners[piece, corner] - balls[ball, :3]
-        inside = np.einsum("ij,ij->i", offset, offset) <= radii[ball] ** 2
+        offset = corners[piece, begin:end] - balls[ball, None, :3]
+        inside = np.einsum("ijk,ijk->ij", offset, offset).max(axis=1) <= radii[ball] ** 2
         is_held[pair[~inside]] = False
         # All others are as near to the center of the piece as the next one.
-        last = corner + 1 == pieces.shape[1]
-        farthest = apart[pair] + (0.0 if last else reach[piece, corner + 1])
+        farthest = apart[pair] + (reach[piece, end] if end < count else 0.0)
         pair = pair[inside & (farthest > radii[ball])]
-        if len(pair) == 0:
-            break
-    return _ones(rows[is_held], columns[is_held], (len(pieces), len(balls)))
+        begin, end = end, min(2 * end, end + _MOST_AT_ONCE, count)
+    counts = np.bincount(rows[is_held], minlength=len(pieces))
+    return _ones(counts, columns[is_held].astype(np.int32), len(balls))
 
 
 def _smallest_cover(

@@ -14,6 +14,7 @@ of its triangles and of those corners of its cell that are inside of the mesh.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ from trimesh.triangles import closest_point
 from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.messages import short_repr
 from warp_collision.obstacles.geometry import content_key
-from warp_collision.obstacles.orientation import winding_number
+from warp_collision.obstacles.orientation import cones, winding_number_of_cones
 from warp_collision.robot.fitting.fit_cache import cached_result
 from warp_collision.robot.fitting.pieces import bisected, centers, chunks, distinct, radii
 from warp_collision.robot.fitting.solid import Solid
@@ -77,18 +78,26 @@ def convex_pieces(triangles: Array) -> list[ConvexPiece]:
     accuracy = float(np.clip(_SHARE * size, *_ACCURACY))
     # Where to cut is found on a coarse mesh.
     coarse = _coarse(triangles)
-    whole = _Region.of(coarse, _EVERYWHERE, coarse)
-    parts, done = [_Part.of(triangles, whole, coarse)], []
+    inside = _Inside(coarse)
+    whole = _Region.of(coarse, _EVERYWHERE, inside)
+    parts, done = [_Part.of(triangles, whole, inside)], []
     least = _LEAST_GAIN * whole.volume
     while parts and len(parts) + len(done) < _MOST_PIECES:
         part = parts.pop(max(range(len(parts)), key=lambda i: parts[i].gain))
         if part.gain > least:
-            both = zip(_sides(part.triangles, *part.cut), part.halves, strict=True)
-            parts += [_Part.of(*side, coarse) for side in both]
+            is_last = len(parts) + len(done) + 2 == _MOST_PIECES
+            for side, half in zip(_sides(part.triangles, *part.cut), part.halves, strict=True):
+                # A cut saves no more than the volume.
+                if is_last or half.volume <= least:
+                    done.append((side, half.cell))
+                else:
+                    parts.append(_Part.of(side, half, inside))
         else:
-            done.append(part)
+            done.append(part[:2])
+    inside = _Inside(triangles)
     corners = (
-        _solid_hull(p.triangles, _inside_corners(p.cell, triangles)).points for p in (*done, *parts)
+        _solid_hull(part, inside.corners(cell)).points
+        for part, cell in (*done, *(part[:2] for part in parts))
     )
     return [_piece(points, accuracy) for points in corners if len(points)]
 
@@ -205,9 +214,9 @@ class _Region(NamedTuple):
     volume: float  # of the hull [m^3]
 
     @classmethod
-    def of(cls, triangles: Array, cell: Array, whole: Array) -> _Region:
-        """Of the triangles within the cell; `whole` is all of the coarse mesh."""
-        corners = _inside_corners(cell, whole)
+    def of(cls, triangles: Array, cell: Array, inside: _Inside) -> _Region:
+        """Of the triangles within the cell, and what all of the coarse mesh encloses."""
+        corners = inside.corners(cell)
         return cls(triangles, cell, corners, _solid_hull(triangles, corners).volume)
 
 
@@ -221,19 +230,19 @@ class _Part(NamedTuple):
     gain: float  # volume that the cut saves [m^3]
 
     @classmethod
-    def of(cls, triangles: Array, region: _Region, whole: Array) -> _Part:
-        """Finds the best cut; `whole` is all of the coarse mesh."""
+    def of(cls, triangles: Array, region: _Region, inside: _Inside) -> _Part:
+        """Finds the best cut, by what all of the coarse mesh encloses."""
         if len(region.triangles) == 0:
             return cls(triangles, region.cell, [], (0, 0.0), -np.inf)
         cuts = []
         for axis in range(3):
-            place = _best_place(region, axis, whole)
+            place = _best_place(region, axis, inside)
             sides = zip(
                 _sides(region.triangles, axis, place),
                 _halves(region.cell, axis, place),
                 strict=True,
             )
-            halves = [_Region.of(*side, whole) for side in sides]
+            halves = [_Region.of(*side, inside) for side in sides]
             cuts.append((sum(half.volume for half in halves), axis, place, halves))
         least, axis, place, halves = min(cuts, key=lambda cut: cut[:3])
         return cls(triangles, region.cell, halves, (axis, place), region.volume - least)
@@ -246,14 +255,24 @@ def _halves(cell: Array, axis: int, place: float) -> tuple[Array, Array]:
     return below, above
 
 
-def _inside_corners(cell: Array, triangles: Array) -> Array:
-    """The corners (n, 3) of a cell that triangles (m, 3, 3) enclose."""
-    corners = np.array([*itertools.product(*cell.T)])
-    corners = np.unique(corners[np.isfinite(corners).all(axis=1)], axis=0)
-    vertices, faces = triangles.reshape(-1, 3), np.arange(3 * len(triangles)).reshape(-1, 3)
-    windings = [winding_number(corner, vertices, faces) for corner in corners]
-    # Meshes that are inside out count too; a point on the surface has 1/2.
-    return corners[np.abs(np.array(windings)) > _INSIDE]
+class _Inside:
+    """Which corners of cells triangles (n, 3, 3) enclose; each is computed once."""
+
+    def __init__(self, triangles: Array):
+        self._cones = cones(triangles)
+        self._known: dict[tuple[float, ...], bool] = {}
+
+    def corners(self, cell: Array) -> Array:
+        """The corners (n, 3) of a cell that are enclosed."""
+        sides = (sorted({*filter(math.isfinite, side)}) for side in cell.T.tolist())
+        return np.array([*filter(self._encloses, itertools.product(*sides))]).reshape(-1, 3)
+
+    def _encloses(self, corner: tuple[float, ...]) -> bool:
+        if corner not in self._known:
+            number = winding_number_of_cones(np.array(corner), self._cones)
+            # Meshes that are inside out count too; a point on the surface has 1/2.
+            self._known[corner] = abs(number) > _INSIDE
+        return self._known[corner]
 
 
 def _solid_hull(triangles: Array, corners: Array) -> _Hull:
@@ -279,7 +298,9 @@ def _supports(points: Array) -> Array:
         return points
     few = chunks(_SUPPORTS, max(1, _PRODUCTS // len(points)))
     extremes = [(_SPREAD[some] @ points.T).argmax(axis=1) for some in few]
-    return points[np.unique(np.concatenate(extremes))]
+    is_extreme = np.zeros(len(points), dtype=bool)
+    is_extreme[np.concatenate(extremes)] = True
+    return points[is_extreme]
 
 
 def _spread(count: int) -> Array:
@@ -293,13 +314,13 @@ def _spread(count: int) -> Array:
 _SPREAD = _spread(_SUPPORTS)
 
 
-def _best_place(region: _Region, axis: int, whole: Array) -> float:
+def _best_place(region: _Region, axis: int, inside: _Inside) -> float:
     """Where along an axis a cut makes hulls of both sides of the least volume, about.
 
     Args:
         region: with at least one triangle.
         axis: 0, 1 or 2.
-        whole: all triangles of the coarse mesh.
+        inside: what all of the coarse mesh encloses.
     """
     triangles, cell, corners, _ = region
     heights = np.concatenate([triangles[..., axis].ravel(), corners[:, axis]])
@@ -308,13 +329,13 @@ def _best_place(region: _Region, axis: int, whole: Array) -> float:
     for place in places[1:-1]:
         _, above = _halves(cell, axis, place)
         above[1, axis] = place
-        rings.append(_inside_corners(above, whole))
+        rings.append(inside.corners(above))
     is_low = corners[:, axis] < places[1]
     rings = [corners[is_low], *rings, corners[~is_low]]
     slabs = [
-        _hull(_supports(np.concatenate([_within(triangles, axis, low, high), one, other])))
-        for (low, high), (one, other) in zip(
-            itertools.pairwise(places), itertools.pairwise(rings), strict=True
+        _hull(_supports(np.concatenate([within, one, other])))
+        for within, (one, other) in zip(
+            _between_places(triangles, axis, places), itertools.pairwise(rings), strict=True
         )
     ]
     below = [*itertools.accumulate(slabs[:-1], _joined)]
@@ -327,16 +348,18 @@ def _joined(one: _Hull, other: _Hull) -> _Hull:
     return _hull(_supports(np.concatenate([one.points, other.points])))
 
 
-def _within(triangles: Array, axis: int, low: float, high: float) -> Array:
-    """Corners (n, 3) of the part of triangles between two heights along an axis."""
-    heights = triangles[..., axis]
-    meets = (heights.min(1) <= high) & (heights.max(1) >= low)
-    corners = triangles[meets]
-    inside = (corners[..., axis] >= low) & (corners[..., axis] <= high)
-    found = [corners[inside]]
-    for place in (low, high):
-        found += [_crossings(corners, axis, place)]
-    return np.concatenate(found)
+def _between_places(triangles: Array, axis: int, places: Array) -> list[Array]:
+    """Corners (n, 3) of the parts of triangles between each two neighboring heights."""
+    heights, corners = triangles[..., axis], triangles.reshape(-1, 3)
+    lowest, highest = heights.min(axis=1), heights.max(axis=1)
+    cuts = [_crossings(triangles[(lowest < x) & (highest > x)], axis, x) for x in places]
+    flat = heights.ravel()
+    return [
+        np.concatenate([corners[(flat >= low) & (flat <= high)], *both])
+        for (low, high), both in zip(
+            itertools.pairwise(places), itertools.pairwise(cuts), strict=True
+        )
+    ]
 
 
 def _crossings(triangles: Array, axis: int, place: float) -> Array:
