@@ -24,6 +24,7 @@ from benchmarks import harness, vamp
 from benchmarks.harness import CPU, Failed, require
 from benchmarks.lanes import Case
 from warp_collision.launching.recorded_launch import Command
+from warp_collision.planning import MotionGuard
 from warp_collision.robot import RobotChecker
 
 PERCENTILES = (50.0, 99.0, 99.9)
@@ -66,7 +67,18 @@ def questions() -> dict[str, Callable[[], object]]:
     two = {"robot": robot, "world": world, "substeps": 1}
     with_itself = {**two, "self_weight": 1.0, "pairs": case.pairs}
     few = torch.zeros(8)
+    guard = MotionGuard(robot, world, 1e-3, acceleration=10.0, self_collision=case.pairs)
+    state = [at_rest[0, 0].tolist(), [0.0] * robot.n_joints]
+    command = np.random.default_rng(0).uniform(-1.0, 1.0, robot.n_joints).tolist()
+
+    def guarded() -> None:
+        step = guard.step(*state, command)
+        state[:] = step.joints, step.velocities
+
     return {
+        "MotionGuard.step": guarded,
+        "link_distances": lambda: wc.link_distances(at_rest[:, 0], robot, world),
+        "link_distances of 512 configurations": lambda: wc.link_distances(joints, robot, world),
         "RobotChecker.configuration_in_collision": lambda: checker.configuration_in_collision(
             at_rest
         ),

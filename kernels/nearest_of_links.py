@@ -13,7 +13,8 @@ arms of the joints proximal to those that are known to move it by less are at mo
 import warp as wp
 
 from warp_collision.kernels.body_check import DISTANCE_ROUNDING, padded_distance
-from warp_collision.kernels.compiling import FEW_THREADS, compiled_once
+from warp_collision.kernels.box_blocks import FEW, nearest_box
+from warp_collision.kernels.compiling import FEW_THREADS, compiled_once, runs_on_cpu
 from warp_collision.kernels.forward_kinematics import (
     FramePose,
     axis_of,
@@ -44,15 +45,18 @@ from warp_collision.kernels.robot_pairs import BodyPair, is_left_out
 from warp_collision.kernels.scene_walk import (
     Obstacle,
     Scene,
-    distance_of_few,
     distance_to_root,
     env_of_row,
+    filled_slots,
+    is_checked,
     is_env,
+    load_obstacle,
     make_walk,
     record_of,
     tree_of,
 )
 from warp_collision.kernels.shape_distance import height_over_shape
+from warp_collision.kernels.sphere_lanes import lowest_sphere
 from warp_collision.kernels.transforms import to_world
 
 wp.set_module_options(FEW_THREADS)
@@ -236,6 +240,56 @@ nearest_obstacles = make_walk(nearer_of_body, BodyAtRest, Nearest)
 
 
 @wp.func
+def nearest_of_few(
+    rest: BodyAtRest, scene: Scene, slots: wp.vec2i, blocks: wp.uint64, radius: float, best: Nearest
+) -> Nearest:
+    """Updates the nearest by a body against few obstacles, in the order of their boxes: on CPUs.
+
+    Args:
+        rest: the body.
+        scene: the obstacles.
+        slots: of its env, see `filled_slots`.
+        blocks: their boxes.
+        radius: of the body's ball, and more than the rounding of distances [m].
+        best: so far.
+    """
+    body = rest.body
+    left = wp.uint32((wp.uint64(1) << wp.uint64(slots[1] - slots[0])) - wp.uint64(1))
+    while left != wp.uint32(0):
+        box = nearest_box(blocks, left, rest.center)
+        # In a box it may be at any depth.
+        if box[0] > 0.0 and box[0] >= best.distance + radius:
+            break
+        slot = slots[0] + int(box[1])
+        left &= ~(wp.uint32(1) << wp.uint32(box[1]))
+        if not is_checked(scene, slot, body.begin):
+            continue
+        obstacle = load_obstacle(scene, slot)
+        if not obstacle.is_present:
+            continue
+        pose = obstacle.mesh_from_world
+        if not is_exact(obstacle.record):
+            best = nearer_of_body(obstacle, rest, best)
+            continue
+        # fmt: off
+        found = lowest_sphere(
+            load_exact(obstacle.record), pose, obstacle.padding, rest.frame_pose, rest.spheres,
+            body.begin, body.end, best.distance,
+        )
+        # fmt: on
+        if wp.isnan(found[0]):
+            return not_known()
+        if found[1] >= 0.0:
+            best.distance = found[0]
+            best.normal = wp.vec3(found[2], found[3], found[4])
+            best.here = wp.vec3(found[5], found[6], found[7])
+            best.radius = sphere_of(rest.spheres, int(found[1]))[3]
+            best.body = rest.index
+            best.other = slot
+    return best
+
+
+@wp.func
 def nearest_of_body(rest: BodyAtRest, scene: Scene, env: int, best: Nearest) -> Nearest:
     """Updates the nearest by a body against all enabled obstacles of its env.
 
@@ -254,11 +308,13 @@ def nearest_of_body(rest: BodyAtRest, scene: Scene, env: int, best: Nearest) -> 
     reach = best.distance + radius
     tree = tree_of(scene, env)
     if tree.bvh != wp.uint64(0):
+        slots = filled_slots(scene, env)
+        if runs_on_cpu() and slots[1] - slots[0] <= FEW:
+            return nearest_of_few(rest, scene, slots, tree.blocks, radius, best)
         box_distance = distance_to_root(tree, rest.center)
         # In a box it may be at any depth.
         if box_distance > 0.0 and box_distance >= reach:
             return best
-        box_distance = wp.max(box_distance, distance_of_few(scene, env, rest.center))
         reach = box_distance + radius
     searched = float(-FAR)
     while searched < best.distance + radius:
@@ -431,12 +487,14 @@ def write_weights(
     for k in range(at.robot.n_frames):
         arms[k] = 0.0
     for m in range(row[0], row[1]):
-        if row[2] == 0:
-            widen_arms(at, members[m], 0, distance)
-        else:
-            pair = body_pairs[members[m]]
-            widen_arms(at, pair.first, pair.ancestor, distance)
-            widen_arms(at, pair.second, pair.ancestor, distance)
+        for side in range(1 + row[2]):
+            body = members[m]
+            ancestor = int(0)
+            if row[2] != 0:
+                pair = body_pairs[body]
+                body = wp.where(side == 0, pair.first, pair.second)
+                ancestor = pair.ancestor
+            widen_arms(at, body, ancestor, distance)
     first = (values.shape[0] + HEAD) / 2
     for j in range(first, values.shape[0]):
         values[j] = 0.0
@@ -457,17 +515,19 @@ def radius_of(at: Configuration, nearest: Nearest) -> float:
 
 
 @wp.func
-def write_gradient(
-    at: Configuration, nearest: Nearest, of_pairs: bool, values: wp.array[wp.float32]
-):
+def write_gradient(at: Configuration, nearest: Nearest, n_sides: int, values: wp.array[wp.float32]):
     """Writes the derivative of a row's distance; NaN where it is not known."""
     for j in range((values.shape[0] - HEAD) / 2):
         values[HEAD + j] = 0.0 * nearest.normal[0]
     if nearest.other >= 0 and nearest.body >= 0:
-        add_gradient(at, nearest.body, nearest.ancestor, nearest.here, nearest.normal, values)
-        if of_pairs:
-            other = nearest.other
-            add_gradient(at, other, nearest.ancestor, nearest.there, -nearest.normal, values)
+        body = int(nearest.body)
+        point = wp.vec3(nearest.here)
+        force = wp.vec3(nearest.normal)
+        for _side in range(n_sides):
+            add_gradient(at, body, nearest.ancestor, point, force, values)
+            body = nearest.other
+            point = nearest.there
+            force = -nearest.normal
 
 
 @wp.func
@@ -495,8 +555,17 @@ def write_row(
     write_point(values, 2, here)
     write_point(values, 5, here - nearest.distance * nearest.normal)
     write_point(values, 8, nearest.normal)
-    write_gradient(at, nearest, row[2] != 0, values)
+    write_gradient(at, nearest, 1 + row[2], values)
     write_weights(at, members, row, body_pairs, drift, values)
+
+
+@wp.func_native("""
+    const size_t first = (size_t)values.shape[1] * row + column;
+    return (wp::uint64)(values.data + first * values.shape[2] * values.shape[3]);
+""")
+def rows_of(values: wp.array4d[wp.float32], row: int, column: int) -> wp.uint64:
+    """Pointer to the rows of a configuration."""
+    ...
 
 
 @wp.kernel
@@ -529,6 +598,8 @@ def link_distances(
     )
     root = root_at(base, row, waypoint).frame_pose
     at.rounding = write_poses(at.robot, joints[row, waypoint], root, at.frame_poses)
+    width = values.shape[3]
+    result = rows_of(values, row, waypoint)
     for r in range(rows.shape[0]):
         nearest = nothing_near()
         of_pairs = rows[r][2] != 0
@@ -536,7 +607,8 @@ def link_distances(
             nearest = nearest_of_pairs(at, members, rows[r], body_pairs, left_out)
         else:
             nearest = nearest_of_row(at, members, rows[r], scene, env)
-        write_row(at, members, rows[r], body_pairs, nearest, values[row, waypoint, r])
+        own = wp.array(ptr=result + wp.uint64(4 * r * width), shape=(width,), dtype=wp.float32)
+        write_row(at, members, rows[r], body_pairs, nearest, own)
         is_obstacle = nearest.other >= 0 and not of_pairs
         slot = wp.where(is_obstacle, nearest.other - env * scene.n_slots, -1)
         obstacle[row, waypoint, r] = slot

@@ -277,6 +277,29 @@ def test_other_arguments(robots: dict[str, RobotSpheres], device: torch.device) 
     torch.testing.assert_close(allowed.distance[0, :hand], found.distance[0, :hand])
 
 
+def test_many_spheres_of_a_link(device: torch.device) -> None:
+    """More than eight, some without a radius; several are allowed to touch an obstacle."""
+    rng = np.random.default_rng(37)
+    robot = RobotSpheres(PANDA)
+    radii = np.where(rng.random((21, 1)) < 0.2, -1.0, rng.uniform(0.005, 0.02, (21, 1)))
+    tool = np.concatenate((rng.uniform(-0.15, 0.15, (21, 3)), radii), axis=1)
+    robot.attach("tool", "panda_hand", tool.tolist())
+    world = world_of(mixed_scene(rng), device)
+    joints = torch.tensor(random_joints(robot, rng, 12), dtype=torch.float32, device=device)
+    ignored = [("tool", world.names()[1])]
+    found = link_distances(joints, robot, world, links=["tool"], ignore=ignored)
+    own = torch.tensor([link == "tool" for link in robot.sphere_links], device=device)
+    for index, name in enumerate(world.names()):
+        world.enable(name, index != 1)
+    spheres = robot.spheres(joints)[:, own][:, None]
+    gap = clearance(spheres, world).clearance[:, 0]
+    assert ((spheres[..., 3] < 0.0).sum(), spheres.shape[2]) == ((radii < 0.0).sum() * 12, 21)
+    torch.testing.assert_close(
+        found.distance, gap.min(dim=1, keepdim=True).values, atol=2e-6, rtol=0.0
+    )
+    assert len(set(gap.argmin(dim=1).tolist())) > 3
+
+
 def test_sensed_obstacles(robots: dict[str, RobotSpheres], device: torch.device) -> None:
     """Distances and gradients are those of the spheres alone, as `clearance` has them."""
     robot, rng = robots["panda"], np.random.default_rng(35)

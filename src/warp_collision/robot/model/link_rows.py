@@ -53,7 +53,7 @@ def link_rows(
     Raises:
         TypeError, ValueError: no names of links with spheres, or a link in two groups.
     """
-    groups = _groups_of(layout, links)
+    groups = None if links is None else _groups_of(layout, links)
     kept = layout.rows_by_name if pairs is None else pairs.tables_by_frames
     name = f"rows {device} {groups}"
     _prepare(kept, name, layout, groups, pairs, device)
@@ -65,11 +65,12 @@ def _prepare(
     kept: Any,
     name: str,
     layout: SphereLayout,
-    groups: _Groups,
+    groups: _Groups | None,
     pairs: SelfCollisionPairs | None,
     device: torch.device,
 ) -> None:
     if not hasattr(kept, name):
+        groups = _groups_of(layout, None) if groups is None else groups
         rows = dispatch.run_outside(lambda: _made(layout, groups, pairs, device), device)
         setattr(kept, name, rows)
 

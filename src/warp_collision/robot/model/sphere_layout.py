@@ -84,7 +84,7 @@ class RobotTables(NamedTuple):
     @property
     def n_bodies(self) -> int:
         """Number of links, or attached objects, with spheres."""
-        return len(self.bodies) // self.n_envs
+        return self.bodies.shape[0] // self.n_envs  # `len` of a tensor takes longer
 
     def operands(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, float, int]:
         """The arguments of operators."""
@@ -100,7 +100,7 @@ class RobotTables(NamedTuple):
         if self.fields:
             return self.fields
         addresses = (tensor.data_ptr() for tensor in self[:6])
-        return *addresses, len(self.frames), self.n_bodies, self.n_envs, 0, self.reach
+        return *addresses, self.frames.shape[0], self.n_bodies, self.n_envs, 0, self.reach
 
 
 def only_where(mask: Tensor, spheres: Tensor) -> Tensor:

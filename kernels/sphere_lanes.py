@@ -1,0 +1,99 @@
+"""Spheres of a body against a shape with a formula, eight at once in the lanes of a CPU.
+
+Lanes do the operations of the scalar functions, so the rounding of their distances is the same.
+"""
+
+import warp as wp
+
+from warp_collision.kernels.forward_kinematics import FramePose
+from warp_collision.kernels.lanes.resting_costs import SHAPE
+from warp_collision.kernels.lanes.vectors import PREAMBLE
+from warp_collision.kernels.mesh_record import ExactShape
+from warp_collision.kernels.precision import FARTHEST
+from warp_collision.kernels.transforms import vec8
+
+
+@wp.func_native(
+    """
+    wp::vec_t<8, wp::float32> found;
+    found[0] = limit;
+    found[1] = -1.0f;
+#if !defined(__CUDA_ARCH__)
+"""
+    + PREAMBLE
+    + SHAPE
+    + """
+    const I numbers = {0, 1, 2, 3, 4, 5, 6, 7};
+    for (int first = begin; first < end; first += 8) {
+        F placed[3], at[3], local[3], normal[3], radius;
+        const wp::float32* sphere = (const wp::float32*)spheres + 4 * first;
+        for (int i = 0; i < 8; ++i, sphere += first + i < end ? 4 : 0) {
+            for (int k = 0; k < 3; ++k) local[k][i] = sphere[k];
+            radius[i] = sphere[3];
+        }
+        const auto& turn = frame_pose.rotation.data;
+        for (int k = 0; k < 3; ++k)
+            placed[k] = turn[k][0] * local[0] + turn[k][1] * local[1] + turn[k][2] * local[2]
+                + frame_pose.origin[k];
+        rotate(pose.q, placed, 1.0f, local);
+        for (int k = 0; k < 3; ++k) local[k] = local[k] + pose.p[k];
+        const F square = local[0] * local[0] + local[1] * local[1] + local[2] * local[2];
+        if (any(~(square < {FARTHEST}f * {FARTHEST}f))) found[0] = __builtin_nanf("");
+        for (int k = 0; k < 3; ++k) local[k] = local[k] - exact.center[k];
+        if (exact.is_rotated) {
+            for (int k = 0; k < 3; ++k) at[k] = local[k];
+            rotate(exact.rotation, at, 1.0f, local);
+        }
+        const F gap = shape_distance(local, normal) - padding - radius;
+        const I is_asked = ~(radius < 0.0f) & (first + numbers < end);
+        const F least = is_asked ? gap : zero + limit;
+        const wp::float32 lowest_gap = lowest(least);
+        if (lowest_gap < found[0]) {
+            const int lane = __builtin_ctz(bits_of(least == lowest_gap));
+            F term[3];
+            shape_distance(local, normal);  // here alone the gradient takes time
+            if (exact.is_rotated) {
+                rotate(exact.rotation, normal, -1.0f, term);
+                for (int k = 0; k < 3; ++k) normal[k] = term[k];
+            }
+            rotate(pose.q, normal, -1.0f, term);
+            found[0] = lowest_gap;
+            found[1] = (wp::float32)(first + lane);
+            for (int k = 0; k < 3; ++k) {
+                found[2 + k] = term[k][lane];
+                found[5 + k] = placed[k][lane];
+            }
+        }
+    }
+#endif
+    return found;
+""".replace("{FARTHEST}", str(FARTHEST))
+)
+def lowest_sphere(
+    exact: ExactShape,
+    pose: wp.transform,
+    padding: float,
+    frame_pose: FramePose,
+    spheres: wp.uint64,
+    begin: int,
+    end: int,
+    limit: float,
+) -> vec8:
+    """The smallest clearance of some spheres over a shape, and which of them has it, or -1.
+
+    Behind these the normal of the shape and the center of that sphere, in the world.
+
+    Args:
+        exact: a shape with a formula.
+        pose: to its mesh, from the world.
+        padding: of the shape [m].
+        frame_pose: of the spheres.
+        spheres: pointer to all.
+        begin: of these.
+        end: behind them; fewer than 2^24.
+        limit: none that is not below this [m].
+
+    Returns:
+        The limit in place of the clearance where there is none; NaN where a sphere is out of range.
+    """
+    ...
