@@ -274,7 +274,7 @@ def nearest_of_few(
         # fmt: off
         found = lowest_sphere(
             load_exact(obstacle.record), pose, obstacle.padding, rest.frame_pose, rest.spheres,
-            body.begin, body.end, best.distance,
+            body, best.distance,
         )
         # fmt: on
         if wp.isnan(found[0]):

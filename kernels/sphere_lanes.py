@@ -10,7 +10,31 @@ from warp_collision.kernels.lanes.resting_costs import SHAPE
 from warp_collision.kernels.lanes.vectors import PREAMBLE
 from warp_collision.kernels.mesh_record import ExactShape
 from warp_collision.kernels.precision import FARTHEST
+from warp_collision.kernels.robot_motion import RobotBody
 from warp_collision.kernels.transforms import vec8
+
+# Eight spheres from `first` on in the world and, as `local`, in the frame of the shape.
+PLACED = """
+        const wp::quat_t<wp::float32> none(0.0f, 0.0f, 0.0f, 1.0f);
+        const I numbers = {0, 1, 2, 3, 4, 5, 6, 7};
+        F placed[3], at[3], local[3], normal[3], radius;
+        const wp::float32* sphere = (const wp::float32*)spheres + 4 * first;
+        for (int i = 0; i < 8; ++i, sphere += first + i < body.end ? 4 : 0) {
+            for (int k = 0; k < 3; ++k) local[k][i] = sphere[k];
+            radius[i] = sphere[3];
+        }
+        const auto& turn = frame_pose.rotation.data;
+        for (int k = 0; k < 3; ++k)
+            placed[k] = turn[k][0] * local[0] + turn[k][1] * local[1] + turn[k][2] * local[2]
+                + frame_pose.origin[k];
+        rotate(pose.q, placed, 1.0f, local);
+        for (int k = 0; k < 3; ++k) local[k] = local[k] + pose.p[k];
+        const F square = local[0] * local[0] + local[1] * local[1] + local[2] * local[2];
+        if (any(~(square < FARTHEST * FARTHEST))) found[0] = __builtin_nanf("");
+        for (int k = 0; k < 3; ++k) local[k] = local[k] - exact.center[k];
+        for (int k = 0; k < 3; ++k) at[k] = local[k];
+        if (exact.is_rotated) rotate(exact.rotation, at, 1.0f, local);
+""".replace("FARTHEST", f"{FARTHEST}f")
 
 
 @wp.func_native(
@@ -23,51 +47,30 @@ from warp_collision.kernels.transforms import vec8
     + PREAMBLE
     + SHAPE
     + """
-    const I numbers = {0, 1, 2, 3, 4, 5, 6, 7};
-    for (int first = begin; first < end; first += 8) {
-        F placed[3], at[3], local[3], normal[3], radius;
-        const wp::float32* sphere = (const wp::float32*)spheres + 4 * first;
-        for (int i = 0; i < 8; ++i, sphere += first + i < end ? 4 : 0) {
-            for (int k = 0; k < 3; ++k) local[k][i] = sphere[k];
-            radius[i] = sphere[3];
-        }
-        const auto& turn = frame_pose.rotation.data;
-        for (int k = 0; k < 3; ++k)
-            placed[k] = turn[k][0] * local[0] + turn[k][1] * local[1] + turn[k][2] * local[2]
-                + frame_pose.origin[k];
-        rotate(pose.q, placed, 1.0f, local);
-        for (int k = 0; k < 3; ++k) local[k] = local[k] + pose.p[k];
-        const F square = local[0] * local[0] + local[1] * local[1] + local[2] * local[2];
-        if (any(~(square < {FARTHEST}f * {FARTHEST}f))) found[0] = __builtin_nanf("");
-        for (int k = 0; k < 3; ++k) local[k] = local[k] - exact.center[k];
-        if (exact.is_rotated) {
-            for (int k = 0; k < 3; ++k) at[k] = local[k];
-            rotate(exact.rotation, at, 1.0f, local);
-        }
+    for (int first = body.begin; first < body.end; first += 8) {
+"""
+    + PLACED
+    + """
         const F gap = shape_distance(local, normal) - padding - radius;
-        const I is_asked = ~(radius < 0.0f) & (first + numbers < end);
+        const I is_asked = ~(radius < 0.0f) & (first + numbers < body.end);
         const F least = is_asked ? gap : zero + limit;
         const wp::float32 lowest_gap = lowest(least);
         if (lowest_gap < found[0]) {
             const int lane = __builtin_ctz(bits_of(least == lowest_gap));
-            F term[3];
             shape_distance(local, normal);  // here alone the gradient takes time
-            if (exact.is_rotated) {
-                rotate(exact.rotation, normal, -1.0f, term);
-                for (int k = 0; k < 3; ++k) normal[k] = term[k];
-            }
-            rotate(pose.q, normal, -1.0f, term);
+            rotate(exact.is_rotated ? exact.rotation : none, normal, -1.0f, local);
+            rotate(pose.q, local, -1.0f, normal);
             found[0] = lowest_gap;
             found[1] = (wp::float32)(first + lane);
             for (int k = 0; k < 3; ++k) {
-                found[2 + k] = term[k][lane];
+                found[2 + k] = normal[k][lane];
                 found[5 + k] = placed[k][lane];
             }
         }
     }
 #endif
     return found;
-""".replace("{FARTHEST}", str(FARTHEST))
+"""
 )
 def lowest_sphere(
     exact: ExactShape,
@@ -75,13 +78,13 @@ def lowest_sphere(
     padding: float,
     frame_pose: FramePose,
     spheres: wp.uint64,
-    begin: int,
-    end: int,
+    body: RobotBody,
     limit: float,
 ) -> vec8:
     """The smallest clearance of some spheres over a shape, and which of them has it, or -1.
 
-    Behind these the normal of the shape and the center of that sphere, in the world.
+    Behind these the normal of the shape and the center of that sphere, in the world. The limit, if
+    there is none; NaN, if a sphere is out of range.
 
     Args:
         exact: a shape with a formula.
@@ -89,11 +92,7 @@ def lowest_sphere(
         padding: of the shape [m].
         frame_pose: of the spheres.
         spheres: pointer to all.
-        begin: of these.
-        end: behind them; fewer than 2^24.
+        body: whose these are, fewer than 2^24.
         limit: none that is not below this [m].
-
-    Returns:
-        The limit in place of the clearance where there is none; NaN where a sphere is out of range.
     """
     ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -288,6 +289,10 @@ class MotionGuard:
         self.robot, self.world = robot, world
         self.dt, self.command, self.limits = float(dt), command, limits
         self._degree = tables.degree
+        # Of one robot on a CPU they are its memory.
+        first = self._robots.given[0], self._robots.state[0], self._robots.report[0]
+        self._given, self._passed, self._report = (part.cpu().numpy() for part in first)
+        self._pack = struct.Struct(f"{robot.n_joints}d")
         self._tolerance = float(tolerance)
 
     def __repr__(self) -> str:
@@ -339,18 +344,17 @@ class MotionGuard:
             raise TypeError(
                 f"joints must be a tensor of shape {self.shape}, got {type(joints).__name__}"
             )
-        given = np.empty((3, *self.shape))
-        names = ("joints", "velocities", "command")
+        names, pack = ("joints", "velocities", "command"), self._pack
         for index, value in enumerate((joints, velocities, command)):
+            numbers = value.tolist() if isinstance(value, np.ndarray) else value
             try:
-                if len(value) != self.shape[0]:
-                    raise ValueError
-                given[index] = value
-            except (TypeError, ValueError):
+                pack.pack_into(self._given.data, pack.size * index, *numbers)
+            except (TypeError, ValueError, struct.error):
                 raise ValueError(
                     f"{names[index]} must be {self.shape[0]} numbers, got {short_repr(value)}"
                 ) from None
-        self._robots.given[0].copy_(torch.from_numpy(given))
+        if self.world.device != CPU:
+            self._robots.given[0].copy_(torch.from_numpy(self._given))
 
     def _tensors(self, joints: Tensor) -> GuardedStep:
         robots = self._robots
@@ -364,9 +368,11 @@ class MotionGuard:
 
     def _numbers(self, joints: Any) -> GuardedStep:
         robots = self._robots
-        passed = robots.state[0].cpu().numpy().copy()
-        state = passed if isinstance(joints, np.ndarray) else passed.tolist()
-        floor, share, rest, cause, _, slides, *phases, _ = robots.report[0].tolist()
+        passed, report = self._passed, self._report
+        if self.world.device != CPU:
+            passed, report = (part[0].cpu().numpy() for part in (robots.state, robots.report))
+        state = passed.copy() if isinstance(joints, np.ndarray) else passed.tolist()
+        floor, share, rest, cause, _, slides, *phases, _ = report.tolist()
         points = robots.points.clone() if cause != kernels.PASSED or floor == 0.0 else None
         values = share, rest, floor == 0.0, floor, cause, slides, phases, points
         return GuardedStep(self, state, values)
