@@ -1,5 +1,6 @@
 """Cameras of drivers and other libraries, and mistakes that are told."""
 
+import re
 import warnings
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -12,8 +13,16 @@ import trimesh
 from scipy.spatial.transform import Rotation
 
 from depth_scenes import LENS, SIZE, Box, cameras, look, rays, render, scene
-from warp_collision import Camera, CameraWarning, OccupancyMap, PointCloud
+from warp_collision import (
+    Camera,
+    CameraWarning,
+    DepthOptions,
+    OccupancyMap,
+    PointCloud,
+    UnitsWarning,
+)
 from warp_collision.examples import load_panda
+from warp_collision.obstacles.depth_image import DepthImage
 
 EYE = np.array([1.7, 0.4, 0.9])
 POSE = look(EYE, np.array([0.3, 0.0, 0.2]))
@@ -143,29 +152,163 @@ def with_xyzw(pose: np.ndarray) -> np.ndarray:
     return np.concatenate((pose[:3, 3], quaternion))
 
 
-MISTAKES = {
-    "nothing": ({}, None),
-    "axes of OpenGL": ({"pose": POSE @ np.diag([1.0, -1, -1, 1])}, "must look at the map"),
-    "another side": ({"pose": look(EYE, 2.0 * EYE)}, "must look at the map"),
+ROBOT, JOINTS = load_panda(), torch.tensor([0.0, -0.8, 0.0, -2.2, 0.0, 1.5, 0.8])
+KNOWN = {"robot": ROBOT, "joints": JOINTS}
+
+
+def with_robot(pose: np.ndarray, depth: np.ndarray) -> np.ndarray:
+    """An image with the spheres of the robot before what is in it."""
+    spheres, way = ROBOT.spheres(JOINTS).numpy(), rays(pose)
+    square = (way**2).sum(axis=-1)
+    for *center, radius in spheres[spheres[:, 3] > 0.0]:
+        to = np.array(center) - pose[:3, 3]
+        middle = way @ to / square
+        inside = radius**2 - ((to**2).sum() - middle**2 * square)
+        front = middle - np.sqrt(np.maximum(inside, 0.0) / square)
+        depth = np.where((inside > 0.0) & (front < depth), front, depth)
+    return depth
+
+
+ROOM_AND_ROBOT = with_robot(POSE, DEPTH)
+OPTICAL_OF_ROS = np.eye(4)  # the optical frame of a body whose x is forward
+OPTICAL_OF_ROS[:3, :3] = [[0, 0, 1], [-1, 0, 0], [0, -1, 0]]
+OPENGL = np.diag([1.0, -1.0, -1.0, 1.0])
+
+
+def turned(rotation: np.ndarray, place: np.ndarray = EYE) -> np.ndarray:
+    """A pose (4, 4)."""
+    pose = np.eye(4)
+    pose[:3, :3], pose[:3, 3] = rotation, place
+    return pose
+
+
+TURN = POSE[:3, :3]
+MILLIMETRES = (1000.0 * ROOM_AND_ROBOT).astype(np.uint16)
+SPARSE = np.where(np.arange(SIZE[1]) % 7 == 0, (0.0, np.nan, np.inf, -1.0) * 40, ROOM_AND_ROBOT)
+FAR = ROOM_AND_ROBOT > 1.6
+# What is right, of an image of the room with the robot, whose joints and floor are known.
+RIGHT: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "float32": {"depth": ROOM_AND_ROBOT.astype(np.float32)},
+    "float16": {"depth": ROOM_AND_ROBOT.astype(np.float16)},
+    "a tensor of bfloat16": {"depth": torch.tensor(ROOM_AND_ROBOT).bfloat16()},
+    "millimetres with their scale": {"depth": MILLIMETRES, "depth_scale": 0.001},
+    "pixels without a return": {"depth": SPARSE},
+    "columns first in memory": {"depth": np.asfortranarray(ROOM_AND_ROBOT)},
+    "a quaternion": {"pose": Camera(LENS, POSE).pose},
+    "a tensor": {"pose": torch.tensor(POSE)},
+    "a matrix of intrinsics": {"lens": MATRIX},
+    "a camera of OpenGL": {"lens": Camera(LENS, POSE @ OPENGL, "opengl"), "pose": None},
+    "a body of ROS": {"lens": Camera(LENS, POSE @ OPTICAL_OF_ROS.T, "ros"), "pose": None},
+    "a camera that hangs": {
+        "pose": POSE @ np.diag([-1.0, -1, 1, 1]),
+        "depth": ROOM_AND_ROBOT[::-1, ::-1],
+    },
+    "a largest depth": {"max_depth": 1.2},
+    "a wall behind": {"depth": np.full(SIZE, 0.5)},
+    "a far plane": {"depth": np.where(FAR, 1000.0, ROOM_AND_ROBOT), "floor": None},
+}
+AT_MAP, OF_ROBOT, FLOOR = (
+    "must look at the map",
+    "it is in|it is that|it is of a",
+    "above the floor",
+)
+MIDDLE, RIGID = "principal point must be near", "must be a rigid transform"
+UNSEEN, METRES = "robot must be where it is seen", "depth must be in metres"
+MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "axes of OpenGL": ({"pose": POSE @ OPENGL}, AT_MAP),
+    "a body of ROS": ({"pose": POSE @ OPTICAL_OF_ROS.T}, AT_MAP),
+    "an optical frame as a body": ({"lens": Camera(LENS, POSE, "ros"), "pose": None}, AT_MAP),
+    "an optical frame as OpenGL": ({"lens": Camera(LENS, POSE, "opengl"), "pose": None}, AT_MAP),
+    "inverted": ({"pose": np.linalg.inv(POSE)}, "that of the world in the camera"),
+    "x, y, z, w": ({"pose": with_xyzw(POSE)}, "of a quaternion x, y, z, w"),
+    "rotation inverted": ({"pose": turned(TURN.T)}, FLOOR),
+    "position inverted": ({"pose": turned(TURN, -TURN.T @ EYE)}, AT_MAP),
+    "matrix transposed": ({"pose": POSE.T}, RIGID),
+    "left-handed": ({"pose": turned(TURN @ np.diag([1.0, -1, 1]))}, RIGID),
+    "no rotation": ({"pose": turned(np.eye(3))}, AT_MAP),
+    "no position": ({"pose": turned(TURN, np.zeros(3))}, FLOOR),
+    "position in mm": ({"pose": turned(TURN, 1000.0 * EYE)}, AT_MAP),
+    "another side": ({"pose": look(EYE, 2.0 * EYE)}, AT_MAP),
+    "hanging, image not": ({"pose": POSE @ np.diag([-1.0, -1, 1, 1])}, FLOOR),
+    "moved": ({"pose": turned(TURN, EYE + np.array([0.2, 0.1, -0.2]))}, FLOOR),
     "fx, cx, fy, cy": ({"lens": (130.0, 79.5, 130.0, 59.5)}, "look like fx, cx, fy, cy"),
-    "transposed": ({"depth": DEPTH.T}, "looks transposed"),
+    "cx, cy, fx, fy": ({"lens": (79.5, 59.5, 130.0, 130.0)}, MIDDLE),
+    "fx, fy, cy, cx": ({"lens": (130.0, 130.0, 59.5, 79.5)}, "looks transposed"),
+    "matrix of intrinsics transposed": ({"lens": MATRIX.T}, "intrinsics must be fx, 0, cx"),
+    "middle at 0": ({"lens": (130.0, 130.0, 0.0, 0.0)}, MIDDLE),
+    "parts of the image": ({"lens": (0.81, 1.08, 0.5, 0.5)}, MIDDLE),
+    "off": ({"lens": (130.0, 130.0, 79.5, 9.5)}, MIDDLE),
     "twice the resolution": ({"lens": [2.0 * x for x in LENS]}, "one 2 times as large"),
     "half the resolution": ({"lens": [0.5 * x for x in LENS]}, "one 0.5 times as large"),
+    "every other pixel": ({"depth": ROOM_AND_ROBOT[::2, ::2]}, "one 2.01 times as large"),
+    "cropped": ({"depth": ROOM_AND_ROBOT[:, :120]}, MIDDLE),
     "focal length in mm": ({"lens": (3.0, 3.0, 79.5, 59.5)}, "field of view must be 10 to 150"),
     "narrow": ({"lens": (4000.0, 4000.0, 79.5, 59.5)}, "field of view must be 10 to 150"),
     "flat": ({"lens": (130.0, 260.0, 79.5, 59.5)}, "fx and fy must be about equal"),
-    "off": ({"lens": (130.0, 130.0, 79.5, 9.5)}, "principal point must be near the middle"),
+    "transposed": ({"depth": ROOM_AND_ROBOT.T}, "looks transposed"),
+    "upside down": ({"depth": ROOM_AND_ROBOT[::-1]}, FLOOR),
+    "color": ({"depth": np.dstack([ROOM_AND_ROBOT] * 3)}, r"shape \(height, width\)"),
+    "no scale": ({"depth": MILLIMETRES}, "depth_scale must be given for integers"),
+    "scale of metres": ({"depth": MILLIMETRES, "depth_scale": 1.0}, METRES),
+    "scale inverted": ({"depth": MILLIMETRES, "depth_scale": 1000.0}, METRES),
+    "millimetres": ({"depth": 1000.0 * ROOM_AND_ROBOT, "floor": None}, METRES),
+    "millimetres of float16": ({"depth": (1e3 * DEPTH).astype(np.float16)}, METRES),
+    "centimetres": ({"depth": 100.0 * ROOM_AND_ROBOT}, METRES),
+    "centimetres up to 3 m": ({"depth": 100.0 * ROOM_AND_ROBOT, "max_depth": 3.0}, METRES),
+    "disparities": ({"depth": 5e3 / np.maximum(ROOM_AND_ROBOT, 0.1), "floor": None}, METRES),
+    "negative": ({"depth": -ROOM_AND_ROBOT}, "all 19200 pixels are 0, negative"),
+    "no return": ({"depth": np.nan * DEPTH}, "all 19200 pixels are 0, negative"),
+    "an image without the robot": ({"depth": DEPTH}, UNSEEN),
+    "joints in degrees": ({"joints": torch.rad2deg(JOINTS)}, UNSEEN),
+    "noise in mm": ({"noise": 2.0}, r"noise must be in \[0, 1\)"),
 }
+
+
+def said_of(given: dict[str, Any]) -> list[str]:
+    """What is said of an image of the room with the robot, errors too."""
+    known = {"pose": POSE, "depth": ROOM_AND_ROBOT, "floor": -0.1, **KNOWN}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UnitsWarning)
+        try:
+            said = seen_of(**(known | given))
+        except ValueError as error:
+            return [str(error)]
+    return said + [str(found.message) for found in caught]
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_is_not_suspected(name: str) -> None:
+    assert said_of(RIGHT[name]) == []
 
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_are_told(name: str) -> None:
     given, message = MISTAKES[name]
-    said = seen_of(**({"pose": POSE} | given))
-    if message is None:
-        assert said == []
-    else:
-        assert any(message in text for text in said), said
+    said = said_of(given)
+    assert any(re.search(message, text) for text in said), said
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_rounded_depths(kind: torch.dtype) -> None:
+    """Radii and bounds cover what a depth was rounded by, also where it has no noise."""
+    depth = torch.rand((40, 50), generator=torch.Generator().manual_seed(0)).double() * 3.0 + 0.5
+    lens, exact = (40.0, 40.0, 24.5, 19.5), {"noise": 0.0, "noise_per_metre": 0.0}
+    options = DepthOptions(**exact, max_angle=1.5)  # pyright: ignore
+    given, truth = (
+        DepthImage(image, Camera(lens, np.eye(4)), options) for image in (depth.to(kind), depth)
+    )
+    off = np.abs(given.depth - truth.depth)
+    assert off.max() > 2.0**-11
+    a, b, c = given.noise
+    assert (off <= a + given.depth * (b + given.depth * c)).all()
+    assert truth.noise == (0.0, 0.0, 0.0)
+    wall = torch.full((40, 50), 1.3)
+    for each in (wall, wall.to(kind)):
+        cloud = PointCloud.from_depth(each, lens, np.eye(4), **exact)  # pyright: ignore
+        bounds = DepthImage(each, Camera(lens, np.eye(4)), options).bounds()
+        assert (bounds <= 1.3).all()
+        assert cloud.radii.min() > np.abs(float(each[0, 0]) - 1.3)
 
 
 def test_cameras_that_look_through_the_map_are_right() -> None:
@@ -220,29 +363,17 @@ def test_points_below_the_floor() -> None:
 
 def test_a_robot_that_should_be_in_view() -> None:
     """Where pixels see through many of its spheres, pose or joints are wrong."""
-    robot, joints = load_panda(), torch.tensor([0.0, -0.8, 0.0, -2.2, 0.0, 1.5, 0.8])
-    spheres = robot.spheres(joints).numpy()
-    way, depth = rays(POSE), DEPTH.copy()
-    square = (way**2).sum(axis=-1)
-    for *center, radius in spheres[spheres[:, 3] > 0.0]:
-        to = np.array(center) - EYE
-        middle = way @ to / square
-        inside = radius**2 - ((to**2).sum() - middle**2 * square)
-        front = middle - np.sqrt(np.maximum(inside, 0.0) / square)
-        depth = np.where((inside > 0.0) & (front < depth), front, depth)
-    known = {"robot": robot, "joints": joints}
+    depth, known = ROOM_AND_ROBOT, KNOWN
     assert seen_of(POSE, depth, **known) == []
     # The robot is hidden by something, or not in view: nothing is wrong.
     assert seen_of(POSE, np.full(SIZE, 0.6), **known) == []
     away = look(EYE + np.array([0.0, 0.6, 0.0]), np.array([1.2, 0.0, 0.0]))
     assert seen_of(away, np.full(SIZE, 0.8), **known) == []
-    turn = np.eye(4)
-    turn[:3, :3] = [[0, -1, 0], [0, 0, -1], [1, 0, 0]]
     for wrong, text in (
         (np.linalg.inv(POSE), "that of the world in the camera"),
         (with_xyzw(POSE), "of a quaternion x, y, z, w"),
         (POSE @ np.diag([1.0, -1, -1, 1]), "in OpenGL's axes"),
-        (POSE @ turn, "that of a body of ROS"),
+        (POSE @ OPTICAL_OF_ROS.T, "that of a body of ROS"),
     ):
         said = seen_of(wrong, depth, **known)
         assert any(text in each for each in said), (text, said)

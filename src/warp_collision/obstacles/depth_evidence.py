@@ -23,13 +23,19 @@ from warp_collision.obstacles.depth_options import DepthOptions
 _FAR = 1e6  # what is seen through without a largest depth [m]
 
 
-def pixel_rules(focal: np.ndarray, middle: np.ndarray | None, options: DepthOptions) -> Tensor:
+def pixel_rules(
+    focal: np.ndarray,
+    middle: np.ndarray | None,
+    noise: tuple[float, float, float],
+    options: DepthOptions,
+) -> Tensor:
     """A camera and what is assumed of its images, for the kernels.
 
     Args:
         focal: (2,) pixels, of a depth of 1 m or in a radian.
         middle: (2,) of the image, None where all pixels are as those in the middle.
-        options: what is assumed.
+        noise: a, b, c: a depth of z is right up to a + b z + c z^2 [m].
+        options: what else is assumed.
     """
     rules = PixelRules()
     rules.focal, rules.middle = wp.vec2(_FAR, _FAR), wp.vec2(0.0, 0.0)
@@ -37,7 +43,7 @@ def pixel_rules(focal: np.ndarray, middle: np.ndarray | None, options: DepthOpti
         rules.focal, rules.middle = wp.vec2(*focal), wp.vec2(*middle)
     # A plane at that angle changes the depth along a pixel's width by its tangent, roughly.
     rules.steepness = 1.5 * float(np.hypot(*(1.0 / focal))) * math.tan(options.max_angle)
-    rules.noise = wp.vec3(*options.noise_terms(focal))
+    rules.noise = wp.vec3(*noise)
     rules.max_depth = _FAR if options.max_depth is None else options.max_depth
     rules.max_hole = options.max_hole
     return upload_struct(rules, CPU)

@@ -19,6 +19,8 @@ from warp_collision.validate import on_host
 
 # Depths in a camera's units are mostly millimetres: no sensor of a robot sees that far [m].
 _FARTHEST = 200.0
+# Half of the last bit of what is at least 1, and of less in proportion.
+_ROUNDING = {np.dtype(np.float16): 2.0**-11}
 _LOOKS = 24  # the square root of how many pixels tell of mistakes
 _BELOW = 0.05  # floors are even up to this [m]
 _UNDER = 0.1  # of right images such a part is below the floor at most: reflections, say
@@ -35,12 +37,13 @@ class DepthImage:
         rotation: (3, 3) of it.
         is_surface: (height, width) without flying pixels, the robot, and what is too far.
         is_far: (height, width) beyond the largest depth.
+        noise: a, b, c: a depth of z is right up to a + b z + c z^2 [m].
         counts: of pixels.
     """
 
     def __init__(self, depth: Any, camera: Camera, options: DepthOptions):
         """Reads an image; see `PointCloud.from_depth`."""
-        given = _array("depth", depth)
+        given, rounding = _array("depth", depth)
         if given.ndim != 2 or 0 in given.shape:
             raise ValueError(f"depth must have shape (height, width), got {given.shape}")
         if given.dtype.kind in "iu":
@@ -56,13 +59,14 @@ class DepthImage:
         self.depth = camera.straight(given).astype(np.float64)
         self.focal, self.middle = camera.focal, camera.middle
         self.pose, self.rotation = camera.pose, camera.rotation
+        a, b, c = options.noise_terms(self.focal)
+        self.noise = a, b + rounding, c
         self.counts = DepthCounts()
         with np.errstate(invalid="ignore"):
             is_return = (self.depth > 0.0) & np.isfinite(self.depth)
         self.depth[~is_return] = 0.0
         self.counts.no_return = int((~is_return).sum())
-        some = self.depth.ravel()[:: 1 + self.depth.size // (16 * _LOOKS**2)]
-        some = some[some > 0.0]
+        some = self.sample()
         if len(some) and np.median(some) > _FARTHEST:
             warn_of_units(
                 f"depth must be in metres, got {np.median(some):.4g} m in the middle; multiply "
@@ -74,7 +78,7 @@ class DepthImage:
             self.is_far = self.depth > options.max_depth
             self.is_surface = is_return & ~self.is_far
             self.counts.too_far = int(self.is_far.sum())
-        self._rules = pixel_rules(self.focal, self.middle, options)
+        self._rules = pixel_rules(self.focal, self.middle, self.noise, options)
         self._depths = torch.from_numpy(self.depth.astype(np.float32))
         self._kinds, self._bounds = sort(self._depths, self._rules)
         flying = self.is_surface & ((self._kinds == int(MIXED)) | (self._kinds == int(LONE)))
@@ -92,7 +96,7 @@ class DepthImage:
         some = slice(None, None, 1 + len(row) // _LOOKS**2)
         row, column = row[some], column[some]
         depth = self.depth[row, column]
-        a, b, c = options.noise_terms(self.focal)
+        a, b, c = self.noise
         up = self.rotation[2]
         height = self.pose[2] + depth * (up[0] * x[column] + up[1] * y[row] + up[2])
         below = height < floor - _BELOW - (a + depth * (b + depth * c))
@@ -102,6 +106,13 @@ class DepthImage:
                 f"are below it, down to {height.min():.3g} m: is the pose that of the optical "
                 "frame in the world?"
             )
+
+    def sample(self) -> np.ndarray:
+        """Some thousand of the depths [m], without those of the far plane that renderers have."""
+        some = self.depth.ravel()[:: 1 + self.depth.size // (16 * _LOOKS**2)]
+        some = some[some > 0.0]
+        nearer = some[some < some.max(initial=0.0)]
+        return nearer if len(nearer) else some
 
     def slants(self) -> tuple[np.ndarray, np.ndarray]:
         """X and y, by column and row, of the points at a depth of 1 m that pixels see."""
@@ -162,8 +173,14 @@ def check_stride(stride: Any) -> int:
     return int(stride)
 
 
-def _array(name: str, value: Any) -> np.ndarray:
+def _array(name: str, value: Any) -> tuple[np.ndarray, float]:
+    """An array of NumPy, and up to which part of themselves its numbers were rounded."""
+    value = on_host(value)
+    kind = getattr(value, "dtype", None)
+    if kind == torch.bfloat16:
+        value = value.float()
     try:
-        return np.asarray(on_host(value))
+        array = np.asarray(value)
     except ValueError:
         raise TypeError(f"{name} must be an array, got rows of unequal length") from None
+    return array, 2.0**-8 if kind == torch.bfloat16 else _ROUNDING.get(array.dtype, 0.0)

@@ -165,7 +165,7 @@ class PointCloud(Sensed):
         seen = image.pixels(stride)
         if not image.counts.points:
             raise ValueError(f"depth must see a surface, got {image.counts}")
-        a, b, c = how.noise_terms(image.focal)
+        a, b, c = image.noise
         depths = image.depth[seen]
         off = a + depths * (b + depths * c)
         cloud = cls(image.points(*seen), footprint(image, *seen, stride, how.max_angle) + off)

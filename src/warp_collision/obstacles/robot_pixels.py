@@ -35,7 +35,7 @@ def drop_robot(image: Any, options: DepthOptions) -> None:
         raise ValueError(f"joints must be of one configuration, got {tuple(options.joints.shape)}")
     spheres = placed.cpu().numpy()
     x, y = image.slants()
-    a, b, c = options.noise_terms(image.focal)
+    a, b, c = image.noise
 
     def noise(depth: Any) -> Any:
         return a + depth * (b + depth * c)

@@ -86,7 +86,8 @@ class ScanImage:
         # Azimuths from -pi to pi are in the middle half of the columns.
         self.middle = np.array([columns - begin / step[0], -first / step[1]])
         # Rays of neighbours are up to two pixels apart.
-        self._rules = pixel_rules(1.0 / (2.0 * step), None, options)
+        focal = 1.0 / (2.0 * step)
+        self._rules = pixel_rules(focal, None, options.noise_terms(focal), options)
         self._depths = torch.from_numpy(self.depth.astype(np.float32))
         self._kinds, self._bounds = sort(self._depths, self._rules)
         kinds = self._kinds[row, column]

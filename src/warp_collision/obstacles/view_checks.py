@@ -11,11 +11,14 @@ from warp_collision.kernels.sight import find_through
 from warp_collision.launching import launch
 from warp_collision.obstacles.camera import warn_of_camera
 from warp_collision.obstacles.depth_image import DepthImage
+from warp_collision.obstacles.units import warn_of_units
 
 _LOOKS = 24  # rows and columns of pixels that are looked at
 # An image that sees this part of its rays, or more, through what stood there has moved or is wrong.
 # Of right images that is up to a tenth: rays that pass an edge within its voxels.
 _THROUGH = 1.0 / 3.0
+# Depths in other units are at least ten times what they should be.
+_FAR_BEHIND = 10.0
 _BEHIND = 0.15  # what a ray has behind an occupied voxel before that counts as seen through [m]
 
 
@@ -35,6 +38,7 @@ def warn_of_view(
     if not len(rays):
         _warn_of_none(image, lower, upper)
         return
+    _warn_of_unit(image, lower, upper)
     if states is None:
         return
     device = states.device
@@ -77,8 +81,25 @@ def _rays_through(
     return rays.astype(np.float32), beyond.astype(np.float32)
 
 
+def _warn_of_unit(image: DepthImage, lower: np.ndarray, upper: np.ndarray) -> None:
+    """Warns if most of what an image sees is far behind a map: what stands in it would be free."""
+    farthest = float(np.linalg.norm(np.maximum(image.pose[:3] - lower, upper - image.pose[:3])))
+    depths = image.sample()
+    middle = float(np.median(depths)) if len(depths) else 0.0
+    if middle > _FAR_BEHIND * farthest:
+        warn_of_units(
+            f"depth must be in metres, got {middle:.4g} m in the middle, where all of the map is "
+            f"within {farthest:.3g} m; multiply centimetres by 0.01, and disparities are no depths"
+        )
+
+
 def _warn_of_none(image: DepthImage, lower: np.ndarray, upper: np.ndarray) -> None:
-    """Warns if the image has points, and none is in the map."""
+    """Warns if the image has no return, or points of which none is in the map."""
+    if image.counts.no_return == image.depth.size:
+        warn_of_camera(
+            "depth must be positive along the optical axis, and all "
+            f"{image.depth.size} pixels are 0, negative, NaN or infinite"
+        )
     points = image.points(*image.pixels())
     if len(points) and not ((points >= lower) & (points < upper)).all(axis=1).any():
         low, high = (np.round(part, 2).tolist() for part in (points.min(0), points.max(0)))
