@@ -1,8 +1,9 @@
 """Checks of a Panda in the lanes of vector instructions, beside the kernels without lanes.
 
 Configurations anywhere within the limits, and along motions that are free; proofs of motions, of
-all of them and of those that are free; costs of resting spheres, and costs and collisions along
-free motions. Answers are compared first: they are the same, costs to the bit.
+all of them and of those that are free, and of the pieces of a spline; costs of resting spheres, and
+costs and collisions along free motions. Answers are compared first: they are the same, costs to the
+bit.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import torch
+from scipy.interpolate import CubicSpline
 from torch import Tensor
 
 import warp_collision as wc
@@ -27,11 +30,13 @@ from warp_collision.queries.sphere_queries import (
     SPHERE_COST,
     SWEPT_COST,
 )
+from warp_collision.robot import JointCurve
 from warp_collision.robot.checks import path_operators
 from warp_collision.robot.checks.path_operands import PathOperands
 from warp_collision.robot.model.sphere_layout import FRAME_POSE, STATE
 
 COUNT, MOTIONS = 4096, 400  # configurations of a scene, and motions of each length
+KNOTS, PIECES = 40, 1000  # of a spline
 
 
 class Case(vamp.Case):
@@ -97,6 +102,20 @@ def along_free_motions(case: Case, joints: Tensor) -> Tensor:
     return torch.lerp(motions[:, 0], motions[:, 1], steps).transpose(0, 1).flatten(0, 1)
 
 
+def pieces(case: Case, joints: Tensor, count: int) -> dict[str, Call]:
+    """A cubic spline of so many pieces through random configurations at half their distances."""
+    knots = joints.reshape(-1, joints.shape[-1])[:KNOTS].double().numpy()
+    spline = CubicSpline(np.linspace(0.0, 1.0, KNOTS), 0.5 * (knots + knots.mean(axis=0)))
+    times = np.linspace(0.0, 1.0, count + 1)
+    curve = JointCurve.from_hermite(times, spline(times), spline(times, 1))
+    options = {"self_collision": case.pairs, "tolerance": vamp.TOLERANCE}
+
+    def hits(_: Tensor) -> Tensor:
+        return wc.joint_path_in_collision(curve, case.robot, case.world, **options)[0]
+
+    return both(hits, torch.empty(count))
+
+
 def workloads(options: Any) -> Iterator[Workload]:
     """Those of all scenes."""
     count, n_motions = (max(20, round(n * options.scale)) for n in (COUNT, MOTIONS))
@@ -110,6 +129,8 @@ def workloads(options: Any) -> Iterator[Workload]:
             rows = joints[None] if query is SPHERE_COST else free.unflatten(0, (-1, 65))
             make = partial(of_spheres, query, case, rows)
             yield Workload(f"{name}, {query.name}", "sphere", make)
+        spline = partial(pieces, case, joints, max(20, round(PIECES * options.scale)))
+        yield Workload(f"{name}, pieces of a spline", "piece", spline)
         for length in vamp.LENGTHS:
             asked = vamp.random_motions(case, joints, n_motions, length)
             proven = asked[case.proofs(asked)]

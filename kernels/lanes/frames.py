@@ -39,9 +39,12 @@ class Lanes:
     spheres: wp.uint64  # to (n_spheres, 3) vectors, written where they are asked for
     poses: wp.uint64  # to (8, n_frames) FramePose by the scalar functions; roots are always there
     pose_size: int  # numbers of a pose, where they are of `MovingFrame`
-    twists: wp.uint64  # in motion: to (n_frames, 7) vectors: angular and linear rates, joint's rate
+    # In motion: to (n_frames, 8) vectors: angular and linear rates, bounds of the joint's rate and
+    # of its change.
+    twists: wp.uint64
+    rates: wp.uint64  # in motion: to (n_joints, 4) vectors, see `write_values`
     motions: wp.uint64  # in motion: to (n_bodies, 5) vectors: velocity, acceleration, travel
-    window: wp.uint64  # in motion: see `write_twists`
+    window: wp.uint64  # in motion: see `write_values`
     facts: wp.uint64  # to 8 words: slack, far, finite, known; lanes whose other poses are there
     finite: wp.uint32  # lanes with finite joint values
     known: wp.uint32  # lanes whose frames are within the slack

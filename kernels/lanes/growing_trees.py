@@ -102,6 +102,8 @@ def check_all(
 ):
     """Decides the segments of the first paths of some."""
     motions.joints = joints
+    motions.count = hit.shape[1]
+    motions.degree = 1
     n_all = count * hit.shape[1]
     begin = int(0)
     while begin < n_all:

@@ -6,6 +6,16 @@ at most 4 W slack, bounds of second derivatives by 4 W W slack, and so what a po
 h W (4 + 2 h W) slack. Interpolated joint values add EPSILON times the joint values at both ends.
 All that, with positions, is the `margin` below. Lanes decide where a decision is the same with this
 margin added and taken off; elsewhere the scalar functions decide.
+
+On a curve w are the bounds of rates over the interval, W their sum, and A the sum of the bounds of
+their changes. Joint values and rates are those of the scalar functions to a unit of float32
+rounding. They are evaluated in float64, at an error of some 1e-15 of the control points, which
+EPSILON times twice the largest of these covers. A distance rho from an axis differs by at most
+2 slack, and by what the joints distal to it add: h times the sum of w_k times the difference of
+rho_k. That is at most 2 G slack, G the product of all 1 + h w_k. The sum of
+w_j (2 (w_1 + ... + w_j-1) + w_j) is W W, so that bounds of second derivatives differ by at most
+2 (W W + A) G slack, and what a point travels by (4 h W + h h (W W + A) G) slack. The `margin` has
+twice the second part.
 """
 
 import warp as wp
@@ -31,7 +41,7 @@ MOTION = """
     const auto velocity_at = [&](int frame, const F* point, F* velocity)
             __attribute__((always_inline)) {
         const F* origin = frames_of_lanes + 12 * frame + 9;
-        const F* w = twists + 7 * frame;
+        const F* w = twists + 8 * frame;
         const F x = point[0] - origin[0], y = point[1] - origin[1], z = point[2] - origin[2];
         velocity[0] = w[3] + w[1] * z - w[2] * y;
         velocity[1] = w[4] + w[2] * x - w[0] * z;
@@ -45,19 +55,106 @@ ACCELERATION = """
     const auto acceleration_at = [&](int frame, const F* center, wp::float32 spread, int ancestor) {
         F bound = {}, drift = {};
         for (int k = frame; k != ancestor; k = frames.data[k].parent) {
-            const F rate = twists[7 * k + 6];
-            if (frames.data[k].slides) { drift += rate; continue; }
+            const F rate = twists[8 * k + 6], change = twists[8 * k + 7];
+            if (frames.data[k].slides) { drift += rate; bound += change; continue; }
             const F* row = frames_of_lanes + 12 * k;
             const F x = center[0] - row[9], y = center[1] - row[10], z = center[2] - row[11];
             const F arm[3] = {row[5] * z - row[8] * y, row[8] * x - row[2] * z,
                 row[2] * y - row[5] * x};
             const F rho = length_of(arm) + spread + half * drift;
-            bound += rate * (2.0f * drift + rate * rho);
+            bound += rate * (2.0f * drift + rate * rho) + change * rho;
             drift += rate * rho;
         }
         return bound;
     };
 """
+
+
+# As `joint_motion`, of the control points of a joint.
+_CURVE = """
+    const D at = __builtin_convertvector(middle, D), h = __builtin_convertvector(window[0], D);
+    const D t = 1.0 - at;
+    const auto size = [](D a) { return __builtin_elementwise_abs(a); };
+    const auto most = [](D a, D b) { return a > b ? a : b; };
+    const wp::float64 n = degree;
+    D before = __builtin_convertvector(begin, D), from = before, place = before;
+    D rate = {}, change = {}, step_before = {}, bend_before = {}, far = {};
+    D weight = D{} + 1.0, rate_weight = weight, change_weight = weight;
+    D steps = {}, bends = {}, thirds = {};
+    for (int i = 1; i <= degree; ++i) {
+        const D point = __builtin_convertvector(point_at(i), D), left = at * (n - i + 1.0);
+        const D step = point - before, bend = step - step_before;
+        weight *= left * (1.0 / i);
+        place = place * t + weight * point;
+        if (i > 1) {
+            rate_weight *= left * (1.0 / (i - 1));
+            if (i > 2) {
+                change_weight *= left * (1.0 / (i - 2));
+                thirds = most(thirds, size(bend - bend_before));
+            }
+            change = change * t + change_weight * bend;
+            bends = most(bends, size(bend));
+            bend_before = bend;
+        }
+        rate = rate * t + rate_weight * step;
+        steps = most(steps, size(step));
+        far = most(far, size(point - from));
+        step_before = step;
+        before = point;
+    }
+    const D nearby = size(change) + h * (n - 2.0) * thirds;
+    const D most_change = n * (n - 1.0) * (bends < nearby ? bends : nearby);
+    const D fast = n * size(rate) + h * most_change, fastest = n * steps;
+    rates[0] = __builtin_convertvector(n * rate, F);
+    rates[1] = 2.0f * (size_of(begin) + __builtin_convertvector(far, F));
+    rates[2] = __builtin_convertvector(fast < fastest ? fast : fastest, F);
+    rates[3] = __builtin_convertvector(most_change, F);
+    value = __builtin_convertvector(place, F);
+"""
+
+
+@wp.func_native(
+    PREAMBLE
+    + """
+    typedef wp::float64 D __attribute__((vector_size(64), aligned(8)));
+    const F* window = (const F*)lanes.window;
+    const F middle = window[4];
+    const wp::float32* const* points = (const wp::float32* const*)(window + 5);
+    F* rates = (F*)lanes.rates;
+    for (int joint = 0; joint < lanes.n_joints; ++joint, rates += 4) {
+        const auto point_at = [&](int i) __attribute__((always_inline)) -> F {
+            F point;
+            for (int k = 0; k < 8; ++k) point[k] = points[k][i * lanes.n_joints + joint];
+            return point;
+        };
+        const F begin = point_at(0);
+        F value;
+        if (degree == 1) {
+            const F end = point_at(1);
+            rates[0] = end - begin;
+            rates[1] = size_of(begin) + size_of(end);
+            value = begin + middle * rates[0];
+        } else {
+"""
+    + _CURVE
+    + """
+        }
+        wp::float32* values = (wp::float32*)lanes.joints + joint;
+        for (int k = 0; k < 8; ++k) values[k * lanes.n_joints] = value[k];
+    }
+"""
+)
+def write_values(lanes: Lanes, degree: int):
+    """Writes the joint values in the lanes, and of each joint four vectors about its motion.
+
+    These are its rate, and the sizes of its values; of curves also the bounds of the rate and of
+    its change, see `JointMotion`.
+
+    `Lanes.window` has vectors: half the length of the intervals, the tolerance [m], the scalar
+    functions' `slack` [m], the margin [m] by `write_twists`; the middle of the intervals; and
+    pointers to the first control points of the segments.
+    """
+    ...
 
 
 @wp.func_native(
@@ -67,23 +164,21 @@ ACCELERATION = """
     const F* rows = (const F*)lanes.frames;
     F* twists = (F*)lanes.twists;
     F* window = (F*)lanes.window;
-    const wp::uint64* ends = (const wp::uint64*)(window + 5);
-    F turning = {}, travel = {}, sizes = {};
-    for (int i = 0; i < 7; ++i) twists[i] = F{};
+    const F half = window[0];
+    F turning = {}, bending = {}, travel = {}, sizes = {}, growth = F{} + 1.0f;
+    for (int i = 0; i < 8; ++i) twists[i] = F{};
     for (int k = 1; k < robot.n_frames; ++k) {
         const auto& frame = frames.data[k];
         const F* parent = rows + 12 * frame.parent;
         const F* row = rows + 12 * k;
-        const F* before = twists + 7 * frame.parent;
-        F* twist = twists + 7 * k;
-        F begin, end;
-        for (int i = 0; i < 8; ++i) {
-            const wp::float32* values = (const wp::float32*)ends[i] + frame.value;
-            begin[i] = values[0];
-            end[i] = values[lanes.n_joints];
-        }
-        const F change = frame.multiplier * (end - begin), rate = size_of(change);
-        sizes += wp::abs(frame.multiplier) * (size_of(begin) + size_of(end));
+        const F* before = twists + 8 * frame.parent;
+        F* twist = twists + 8 * k;
+        const wp::float32 multiplier = wp::abs(frame.multiplier);
+        const F* joint = (const F*)lanes.rates + 4 * frame.value;
+        const F change = frame.multiplier * joint[0];
+        const F rate = degree == 1 ? size_of(change) : multiplier * joint[2];
+        const F bend = degree == 1 ? F{} : multiplier * joint[3];
+        sizes += multiplier * joint[1];
         const F x = row[9] - parent[9], y = row[10] - parent[10], z = row[11] - parent[11];
         twist[3] = before[3] + before[1] * z - before[2] * y;
         twist[4] = before[4] + before[2] * x - before[0] * z;
@@ -94,20 +189,21 @@ ACCELERATION = """
             if (frame.slides) twist[3 + i] += along;
         }
         twist[6] = rate;
-        if (frame.slides) travel += size_of(begin) + size_of(end);
-        turning += frame.slides ? rate / robot.reach : rate;
+        twist[7] = bend;
+        if (frame.slides) travel += joint[1];
+        const wp::float32 unit = frame.slides ? 1.0f / robot.reach : 1.0f;
+        turning += unit * rate;
+        bending += unit * bend;
+        if (degree > 1) growth *= 1.0f + half * unit * rate;
     }
-    const F part = window[0] * turning, reach = robot.reach + travel;
-    window[3] = lanes.slack * (1.0f + part * (4.0f + 2.0f * part)) + epsilon * reach * sizes;
+    const F part = half * turning, curving = part * part + half * half * bending;
+    const F reach = robot.reach + travel;
+    window[3] = lanes.slack * (1.0f + 4.0f * part + 2.0f * curving * growth)
+        + epsilon * reach * sizes;
 """
 )
-def write_twists(robot: Robot, frames: wp.array[RobotFrame], lanes: Lanes):
-    """Writes the twists of all frames, by the position on the segments, and the margin.
-
-    `Lanes.window` has vectors: half the length of the intervals, the tolerance [m], the scalar
-    functions' `slack` [m], the margin [m]; one that is not used; and pointers to the joint values
-    at the begin of the segments, those of the end behind them.
-    """
+def write_twists(robot: Robot, frames: wp.array[RobotFrame], lanes: Lanes, degree: int):
+    """Writes the twists of all frames, by the position on the segments, and the margin."""
     ...
 
 
@@ -228,7 +324,7 @@ _PAIR = """
     I near = mask_of(bits) & ~(both & (gap > apart + wide));
     if (!any(near)) return 0;
     const I is_apart = both & ~(gap < apart - wide);
-    const F* turning = twists + 7 * pair.ancestor;
+    const F* turning = twists + 8 * pair.ancestor;
     const auto relative = [&](const F* a, const F* b, const F* d, F* rate)
             __attribute__((always_inline)) {
         rate[0] = a[0] - b[0] - (turning[1] * d[2] - turning[2] * d[1]);
@@ -240,8 +336,8 @@ _PAIR = """
     velocity_at(other.frame, there, v);
     relative(u, v, offset, rate);
     for (int i = 0; i < 3; ++i) {
-        first[i] = twists[7 * one.frame + i] - turning[i];
-        second[i] = twists[7 * other.frame + i] - turning[i];
+        first[i] = twists[8 * one.frame + i] - turning[i];
+        second[i] = twists[8 * other.frame + i] - turning[i];
     }
     const F bend = 0.5f * half
         * (acceleration_at(one.frame, here, wp::max(one.spread, one.far_piece), pair.ancestor)

@@ -1,7 +1,8 @@
 """Collision checks of robots on joint paths: intervals of segments in lanes.
 
 The segments of an env share one list of intervals, so that lanes stay filled. The intervals of a
-segment are those of `segment_collides`, and so is what is decided for each.
+segment are those of `segment_collides`, and so is what is decided for each. Segments are straight,
+or pieces of curves.
 """
 
 import warp as wp
@@ -34,6 +35,7 @@ from warp_collision.kernels.lanes.motions import (
     pair_in_motion,
     write_motions,
     write_twists,
+    write_values,
 )
 from warp_collision.kernels.lanes.vectors import EPSILON, LANES
 from warp_collision.kernels.mesh_record import ExactShape, is_exact, load_exact
@@ -45,6 +47,7 @@ from warp_collision.kernels.robot_motion import (
     body_of,
     robot_in_env,
     root_at,
+    segment_of,
     write_frames,
     write_root,
 )
@@ -83,7 +86,9 @@ class Part:
 class Motions:
     """What a launch checks, and the scratch memory of a thread."""
 
-    joints: wp.array3d[wp.float32]
+    joints: wp.array3d[wp.float32]  # control points, see `segment_of`
+    count: int  # segments of a path
+    degree: int  # of their polynomials
     base: wp.array2d[MovingFrame]
     scene: Scene
     robot: Robot
@@ -105,8 +110,8 @@ class Motions:
 
 def scratch_of_paths(n_frames: int, n_bodies: int, n_spheres: int, n_joints: int) -> int:
     """Bytes of scratch memory of a thread, see `motions_of`."""
-    vectors = 19 * n_frames + 10 * n_bodies + 3 * n_spheres + n_joints + 16
-    rest = 8 * STATE_BYTES * n_frames + PART_BYTES * (MOST_INTERVALS + 8) + 16 * n_bodies
+    vectors = 20 * n_frames + 10 * n_bodies + 3 * n_spheres + 5 * n_joints + 16
+    rest = 16 * STATE_BYTES * n_frames + PART_BYTES * (MOST_INTERVALS + 8) + 16 * n_bodies
     return VECTOR_BYTES * vectors + rest + 8 * SEGMENTS
 
 
@@ -115,17 +120,18 @@ def motions_of(robot: Robot, scratch: wp.uint64, n_joints: int) -> Motions:
     """Motions with scratch memory."""
     lanes = Lanes()
     lanes.n_joints = n_joints
-    lanes.pose_size = 18
+    lanes.pose_size = 36  # the second half is for bounds of joints' motion, see `Segment`
     lanes.frames = scratch
     lanes.twists = behind(lanes.frames, 12 * VECTOR_BYTES * robot.n_frames)
-    lanes.balls = behind(lanes.twists, 7 * VECTOR_BYTES * robot.n_frames)
+    lanes.balls = behind(lanes.twists, 8 * VECTOR_BYTES * robot.n_frames)
     lanes.motions = behind(lanes.balls, 5 * VECTOR_BYTES * robot.n_bodies)
     lanes.facts = behind(lanes.motions, 5 * VECTOR_BYTES * robot.n_bodies)
     lanes.window = behind(lanes.facts, VECTOR_BYTES)
-    lanes.joints = behind(lanes.window, 7 * VECTOR_BYTES)
+    lanes.rates = behind(lanes.window, 7 * VECTOR_BYTES)
+    lanes.joints = behind(lanes.rates, 4 * VECTOR_BYTES * n_joints)
     lanes.poses = behind(lanes.joints, VECTOR_BYTES * n_joints)
     motions = Motions()
-    motions.opened = behind(lanes.poses, 8 * STATE_BYTES * robot.n_frames)
+    motions.opened = behind(lanes.poses, 16 * STATE_BYTES * robot.n_frames)
     motions.stack = behind(motions.opened, 4 * VECTOR_BYTES)
     motions.active = behind(motions.stack, PART_BYTES * MOST_INTERVALS)
     motions.counts = behind(motions.active, 8 * PART_BYTES)
@@ -158,7 +164,7 @@ def middle_of_part(part: Part) -> float:
 @wp.func
 def row_of(motions: Motions, index: int) -> int:
     """The path of a segment."""
-    return index / (motions.joints.shape[1] - 1)
+    return index / motions.count
 
 
 @wp.func
@@ -171,17 +177,17 @@ def owner_of(motions: Motions, index: int) -> int:
 def segment_in_lane(motions: Motions, lane: int, index: int) -> Segment:
     """A segment with the scalar functions' frames of a lane."""
     robot = motions.robot
+    states = wp.array(ptr=motions.lanes.poses, shape=(8, 2 * robot.n_frames), dtype=MovingFrame)
     row = row_of(motions, index)
-    states = wp.array(ptr=motions.lanes.poses, shape=(8, robot.n_frames), dtype=MovingFrame)
-    first = index - row * (motions.joints.shape[1] - 1)
-    return Segment(robot, motions.joints[row], first, 1, states[lane], wp.uint64(0), wp.uint64(0))
+    number = index - row * motions.count
+    return segment_of(robot, motions.joints, row, number, motions.count, states[lane])
 
 
 @wp.func
 def root_of_segment(motions: Motions, index: int) -> MovingFrame:
     """The root, which is at rest."""
-    first = index - row_of(motions, index) * (motions.joints.shape[1] - 1)
-    return root_at(motions.base, owner_of(motions, index), first)
+    number = index - row_of(motions, index) * motions.count
+    return root_at(motions.base, owner_of(motions, index), number)
 
 
 @wp.func
@@ -306,8 +312,8 @@ def lanes_asking(motions: Motions, bits: wp.uint64, of_pairs: bool) -> wp.uint32
 
 
 @wp.func_native("return (wp::uint64)&joints.data[index * (wp::int64)joints.shape[2]];")
-def values_from(joints: wp.array3d[wp.float32], index: int) -> wp.uint64:
-    """Pointer to the joint values of a waypoint."""
+def points_from(joints: wp.array3d[wp.float32], index: int) -> wp.uint64:
+    """Pointer to a control point."""
     ...
 
 
@@ -315,27 +321,24 @@ def values_from(joints: wp.array3d[wp.float32], index: int) -> wp.uint64:
 def activate(motions: Motions):
     """Writes what the lanes read of their intervals; empty ones have what the first one has."""
     lanes = motions.lanes
-    n_joints = lanes.n_joints
-    n_segments = motions.joints.shape[1] - 1
+    n_states = 2 * motions.robot.n_frames
+    n_points = motions.joints.shape[1]
     window = wp.array(ptr=lanes.window, shape=(5, 8), dtype=wp.float32)
-    ends = wp.array(ptr=lanes.window + wp.uint64(160), shape=(8,), dtype=wp.uint64)
-    values = wp.array(ptr=lanes.joints, shape=(8, n_joints), dtype=wp.float32)
-    states = wp.array(ptr=lanes.poses, shape=(8, motions.robot.n_frames), dtype=MovingFrame)
+    points = wp.array(ptr=lanes.window + wp.uint64(160), shape=(8,), dtype=wp.uint64)
+    states = wp.array(ptr=lanes.poses, shape=(8, n_states), dtype=MovingFrame)
     for lane in range(8):
         part = part_in_lane(motions, wp.where(lane < lanes.count, lane, 0))
         interval = interval_of(motions, part)
         window[0, lane] = interval.half
         window[1, lane] = interval.tolerance
         window[2, lane] = interval.slack
-        row = part.index / n_segments
-        first = part.index - row * n_segments
-        ends[lane] = values_from(motions.joints, row * (n_segments + 1) + first)
+        window[4, lane] = interval.middle
+        row = row_of(motions, part.index)
+        first = motions.degree * (part.index - row * motions.count)
+        points[lane] = points_from(motions.joints, row * n_points + first)
         if lane < lanes.count:
-            for joint in range(n_joints):
-                begin = motions.joints[row, first, joint]
-                rate = motions.joints[row, first + 1, joint] - begin
-                values[lane, joint] = begin + interval.middle * rate
             states[lane, 0] = root_of_segment(motions, part.index)
+    write_values(lanes, motions.degree)
 
 
 @wp.func
@@ -373,12 +376,13 @@ def decide_alone(motions: Motions, lane: int, index: int) -> bool:
     segment = segment_in_lane(motions, lane, index)
     balls = wp.array(ptr=motions.balls, shape=(motions.robot.n_bodies,), dtype=wp.vec4)
     owner = owner_of(motions, index)
+    number = index - row_of(motions, index) * motions.count
     slack = write_root(segment, root_of_segment(motions, index))
     kept = motions.tolerance[wp.min(owner, motions.tolerance.shape[0] - 1)]
     alone = Lane()
     alone.count = 1
     return segment_collides(
-        segment, motions.base, owner, segment.first, slack, kept, motions.scene, motions.env,
+        segment, motions.base, owner, number, slack, kept, motions.scene, motions.env,
         motions.body_pairs, motions.left_out, alone, balls,
     )  # fmt: skip
 
@@ -470,7 +474,7 @@ def evaluate(motions: Motions) -> Found:
     write_frames_in_lanes(robot, frames, lanes)
     lanes = with_facts(lanes)
     motions.lanes = lanes
-    write_twists(robot, frames, lanes)
+    write_twists(robot, frames, lanes, motions.degree)
     asked_bodies = wp.uint64(0)
     asked_pairs = wp.uint64(0)
     for lane in range(lanes.count):
@@ -544,10 +548,11 @@ def begin_segment(
     row = index / horizon
     segment = segment_in_lane(motions, 0, index)
     is_hit = not is_env(motions.scene, motions.env)
+    place = index - row * horizon
     if n_segments.shape[0] > 0:
-        is_hit = is_hit or segment.first >= n_segments[row]
-        if segment.first > 0:
-            is_hit = is_hit or hit[row, segment.first - 1]
+        is_hit = is_hit or place >= n_segments[row]
+        if place > 0:
+            is_hit = is_hit or hit[row, place - 1]
     if not is_hit:
         slack = write_root(segment, root_of_segment(motions, index))
         slacks[number] = slack
@@ -559,7 +564,7 @@ def begin_segment(
         if level == 0 and hit.shape[0] * horizon == 1:  # seven lanes would be empty
             is_hit = decide_alone(motions, 0, index)
             is_decided = True
-    hit[row, segment.first] = is_hit
+    hit[row, place] = is_hit
     counts[number] = wp.where(is_decided, -1, 0)
     if not is_decided:
         last = 1 << level
@@ -590,7 +595,7 @@ def check_segments(
 @wp.kernel
 def segments_hit(
     # operands
-    joints: wp.array3d[wp.float32],  # (batch, horizon, n_joints) [rad or m]
+    joints: wp.array3d[wp.float32],  # (batch, n, n_joints) [rad or m], see `segment_of`
     env_index: wp.array[wp.int32],  # (batch,) or empty
     scene: Scene,
     robot: Robot,
@@ -605,13 +610,15 @@ def segments_hit(
     scratch: wp.array2d[wp.uint8],  # (threads, `scratch_of_paths`)
     hit: wp.array2d[wp.bool],  # (batch, horizon - 1)
 ):
-    """As `joint_path_hit` of straight segments and a root at rest; a thread has `SEGMENTS`."""
+    """As `joint_path_hit` of a root at rest; a thread has `SEGMENTS`."""
     _row, thread = wp.tid()
     thread += launch_offset[1]
     first = thread * SEGMENTS
     end = wp.min(first + SEGMENTS, hit.shape[0] * hit.shape[1])
     motions = motions_of(robot, row_from(scratch, thread), joints.shape[2])
     motions.joints = joints
+    motions.count = hit.shape[1]
+    motions.degree = (joints.shape[1] - 1) / hit.shape[1]
     motions.base = base
     motions.scene = scene
     motions.body_pairs = body_pairs

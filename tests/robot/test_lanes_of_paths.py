@@ -7,6 +7,7 @@ import pytest
 import torch
 from benchmarks import lanes
 
+from cases import mostly_slow
 from lane_scenes import (
     ROBOTS,
     WITHOUT_FORMULA,
@@ -23,7 +24,7 @@ from warp_collision import Cuboid, MeshWorld, configuration_in_collision, joint_
 from warp_collision.devices import CPU
 from warp_collision.examples import load_panda
 from warp_collision.queries.evaluate import scene_of
-from warp_collision.robot import RobotChecker
+from warp_collision.robot import JointCurve, RobotChecker
 from warp_collision.robot.checks import path_operators
 from warp_collision.robot.checks.path_operands import PathOperands
 
@@ -67,6 +68,51 @@ def test_among_exact_shapes(name: str, count: int) -> None:
     for options in ({"self_collision": False}, {"tolerance": 0.02}):
         expected = without_lanes(paths, robot, world, **options)
         assert torch.equal(joint_path_in_collision(paths, robot, world, **options), expected)
+
+
+def curves(robot, rng: np.random.Generator, count: int, degree: int) -> Tensor:
+    """(count, 3, degree + 1, n_joints) of 1e-6 to 10 rad: with cusps, still pieces and loops."""
+    steps = rng.normal(size=(count, 3 * degree, robot.n_joints))
+    steps[::4, ::2] = 0.0  # cusps
+    steps[1::4, degree : 2 * degree] = 0.0
+    steps[2::4, 1::2] = -steps[2::4, : 3 * degree - 1 : 2][:, : steps[2::4, 1::2].shape[1]]
+    size = 10.0 ** np.where(rng.random(count) < 0.8, rng.uniform(0.0, 1.3), rng.uniform(-6.0, 1.0))
+    steps *= size[:, None, None] / np.abs(steps).sum(axis=(1, 2), keepdims=True)
+    begin = joint_rows(robot, rng, count)[0].double().numpy()[:, None]
+    points = np.concatenate((begin, begin + np.cumsum(steps, axis=1)), axis=1)
+    pieces = [points[:, i * degree : (i + 1) * degree + 1] for i in range(3)]
+    return torch.from_numpy(np.stack(pieces, axis=1))
+
+
+@pytest.mark.filterwarnings("ignore:joints must be in rad")  # control points beyond the limits
+@pytest.mark.parametrize("degree", mostly_slow((2, 3, 4, 5), (3,)))
+@pytest.mark.parametrize("name", mostly_slow(tuple(ROBOTS), ("panda", "crane")))
+def test_pieces_of_curves(name: str, degree: int) -> None:
+    """At random, and where curves that shrink to their begin are bisected to a unit of rounding."""
+    rng = np.random.default_rng(degree)
+    robot, world = ROBOTS[name](), MeshWorld(device=CPU)
+    fill(world, rng, 5, spread=4.0 if name == "snake" else 1.0)
+    times = torch.arange(4.0).double()
+    pieces = curves(robot, rng, 40 if name == "snake" else 200, degree)
+
+    def hits(rows: Tensor) -> Tensor:
+        curve = JointCurve(times.expand(len(rows), -1), rows)
+        found = joint_path_in_collision(curve, robot, world)
+        assert torch.equal(found, without_lanes(curve, robot, world))
+        return found
+
+    found = hits(pieces)
+    assert 0 < found.sum() < found.numel()
+    if name == "snake":  # which is rarely free
+        return
+    is_free = ~configuration_in_collision(pieces[:, :1, 0].float(), robot, world)[:, 0]
+    pieces = pieces[is_free & found.any(1)]
+    assert len(pieces) > 5
+    low, high = torch.zeros(len(pieces)).double(), torch.ones(len(pieces)).double()
+    for _ in range(24):
+        middle = 0.5 * (low + high)
+        found = hits(torch.lerp(pieces[:, :1, :1], pieces, middle[:, None, None, None])).any(1)
+        low, high = torch.where(found, low, middle), torch.where(found, middle, high)
 
 
 @pytest.mark.parametrize("shape", [(1, 2), (1, 3), (5, 4), (1, 40), (3, 18)])

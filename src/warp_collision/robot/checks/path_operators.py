@@ -147,7 +147,7 @@ def _of_segments(
 ) -> tuple[Any, tuple[int, ...], tuple[Tensor, ...]]:
     """The kernel of segments, its threads and their scratch memory; see `_of_configurations`."""
     joints, robot, (batch, count) = operands.joints, operands.robot, segments
-    if joints.device != CPU or base_moves or operands.degree != 1:
+    if joints.device != CPU or base_moves:
         dim = _with_lanes(batch, count, joints.device)
         return kernels.joint_path_hit, dim, operands.scratch(dim, STATE)
     threads = -(-batch * count // SEGMENTS)
