@@ -348,3 +348,54 @@ def fill_holes(
         root = root_of(roots, pixel)
         if sizes[root] <= rules[0].max_hole and around[root] > 0.0:
             bounds[pixel / width, pixel % width] = around[root]
+
+
+# Compiled for many lanes: no branches.
+@wp.func_native("""
+    int count = 0;
+    for (int row = window[1]; row < window[3]; ++row) {
+        const wp::int64 offset = (wp::int64)row * depth.shape[1];
+        const wp::float32* depths = depth.data + offset;
+        bool* out = is_surface.data + offset;
+        const wp::float32 y = (row - rules.middle[1]) / rules.focal[1];
+        for (int i = window[0]; i < window[2]; ++i) {
+            const wp::float32 z = depths[i], x = (i - rules.middle[0]) / rules.focal[0];
+            const wp::float32 right = x * z - sphere[0], down = y * z - sphere[1];
+            const wp::float32 ahead = z - sphere[2];
+            const wp::float32 noise
+                = rules.noise[0] + z * (rules.noise[1] + z * rules.noise[2]);
+            const wp::float32 reach = sphere[3] + noise;
+            const bool is_far = right * right + down * down + ahead * ahead > reach * reach;
+            count += out[i] & !is_far;
+            out[i] = out[i] & is_far;
+        }
+    }
+    return count;
+""")
+def drop_ball(
+    depth: wp.array2d[wp.float32],
+    rules: PixelRules,
+    sphere: wp.vec4,
+    window: wp.vec4i,
+    is_surface: wp.array2d[wp.bool],
+) -> int:
+    """Takes pixels near a sphere from the surface; returns how many, see `drop_spheres`."""
+    ...
+
+
+@wp.kernel
+def drop_spheres(
+    # operands
+    depth: wp.array2d[wp.float32],  # see `sort_pixels`
+    rules: wp.array[PixelRules],  # (1,)
+    spheres: wp.array[wp.vec4],  # (n,) in the axes of the camera, x, y, z, radius [m]
+    windows: wp.array[wp.vec4i],  # (n,) first column and row, those behind the last
+    # outputs
+    is_surface: wp.array2d[wp.bool],  # (height, width) False where a sphere and its noise reach
+    counts: wp.array[wp.int32],  # (n,) how many became so
+):
+    """One thread per sphere, one after the other on the host."""
+    s = wp.tid()
+    sphere = spheres[s]
+    window = windows[s]
+    counts[s] = drop_ball(depth, rules[0], sphere, window, is_surface)

@@ -13,6 +13,7 @@ from warp_collision.devices import CPU
 from warp_collision.kernels.depth_pixels import (
     PixelRules,
     bound_mixed,
+    drop_spheres,
     fill_holes,
     sort_pixels,
 )
@@ -70,3 +71,13 @@ def complete(depth: Tensor, kinds: np.ndarray, bounds: Tensor, rules: Tensor) ->
     around = torch.empty(depth.numel())
     launch.launch(fill_holes, (1,), of, rules, *scratch, around, bounds, device=CPU)
     return bounds
+
+
+def drop_near(
+    depth: Tensor, is_surface: Tensor, rules: Tensor, spheres: np.ndarray, windows: np.ndarray
+) -> Tensor:
+    """Takes pixels near spheres from a surface; returns how many (n,), see `drop_spheres`."""
+    found = torch.zeros(len(spheres), dtype=torch.int32)
+    given = torch.from_numpy(spheres.astype(np.float32)), torch.from_numpy(windows)
+    launch.launch(drop_spheres, (len(found),), depth, rules, *given, is_surface, found, device=CPU)
+    return found

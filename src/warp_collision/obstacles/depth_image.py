@@ -11,7 +11,7 @@ import torch
 
 from warp_collision.kernels.depth_pixels import LONE, MIXED
 from warp_collision.obstacles.camera import Camera, warn_of_camera
-from warp_collision.obstacles.depth_evidence import complete, pixel_rules, sort
+from warp_collision.obstacles.depth_evidence import complete, drop_near, pixel_rules, sort
 from warp_collision.obstacles.depth_options import DepthCounts, DepthOptions
 from warp_collision.obstacles.robot_pixels import drop_robot
 from warp_collision.obstacles.units import warn_of_units
@@ -124,6 +124,18 @@ class DepthImage:
     def bounds(self) -> torch.Tensor:
         """(height, width) float32 depths before which nothing is [m], 0 where unknown."""
         return complete(self._depths, self._kinds, self._bounds, self._rules)
+
+    def drop_spheres(self, spheres: np.ndarray, windows: np.ndarray) -> np.ndarray:
+        """Takes what may be of spheres from the surface; returns how many pixels that is, of each.
+
+        Args:
+            spheres: (n, 4) in the axes of the camera, x, y, z, radius [m]; noise is added.
+            windows: (n, 4) int32 first column and row that are looked at, those behind the last.
+        """
+        found = drop_near(
+            self._depths, torch.from_numpy(self.is_surface), self._rules, spheres, windows
+        )
+        return found.numpy()
 
     def pixels(self, stride: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Rows (n,) and columns (n,) of the surface, of every so manieth one, and counts them."""

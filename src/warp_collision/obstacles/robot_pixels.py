@@ -34,51 +34,21 @@ def drop_robot(image: Any, options: DepthOptions) -> None:
     if placed.ndim != 2:
         raise ValueError(f"joints must be of one configuration, got {tuple(options.joints.shape)}")
     spheres = placed.cpu().numpy()
-    x, y = image.slants()
-    a, b, c = image.noise
-
-    def noise(depth: Any) -> Any:
-        return a + depth * (b + depth * c)
-
-    height, width = image.depth.shape
-    of_robot, seen_through = 0, 0
     was_surface = image.is_surface.copy()
-    for (*center, radius), link in zip(spheres, robot.sphere_links, strict=True):
-        at = (np.array(center) - image.pose[:3]) @ image.rotation
-        near = radius + options.robot_margin  # beside it is the noise of a depth
-        farthest = max(at[2], 0.0) + near
-        reach = near + noise(farthest + noise(farthest))
-        if radius < 0.0 or at[2] <= -reach:
-            continue
-        # Its window, with all pixels where it is beside the camera.
-        rows, columns = slice(0, height), slice(0, width)
-        if at[2] > 1.5 * reach:
-            span = (
-                image.focal
-                * reach
-                / (at[2] - reach)
-                * np.sqrt(1.0 + ((np.abs(at[:2]) + reach) / (at[2] - reach)) ** 2)
-            )
-            low = np.floor(image.focal * at[:2] / at[2] + image.middle - 1.5 * span - 1)
-            high = np.ceil(image.focal * at[:2] / at[2] + image.middle + 1.5 * span + 2)
-            low = np.clip(low, 0, (width, height)).astype(int)
-            high = np.clip(high, 0, (width, height)).astype(int)
-            columns, rows = slice(low[0], high[0]), slice(low[1], high[1])
-        depth = image.depth[rows, columns]
-        square = (
-            (x[columns] * depth - at[0]) ** 2
-            + (y[rows, None] * depth - at[1]) ** 2
-            + (depth - at[2]) ** 2
-        )
-        found = image.is_surface[rows, columns] & (square <= (near + noise(depth)) ** 2)
-        if found.any():
-            image.counts.robot[link] = image.counts.robot.get(link, 0) + int(found.sum())
-            image.is_surface[rows, columns] &= ~found
-            of_robot += 1
-        elif at[2] > 0.0:
-            pixel = np.rint(image.focal * at[:2] / at[2] + image.middle)
-            if (pixel >= 0).all() and (pixel < (width, height)).all():
-                seen_through += image.depth[int(pixel[1]), int(pixel[0])] > at[2] + reach
+    at, reach = _reaches(image, spheres, options.robot_margin)
+    is_there = (spheres[:, 3] >= 0.0) & (at[:, 2] > -reach)
+    given = np.column_stack((at, spheres[:, 3] + options.robot_margin))[is_there]
+    found = image.drop_spheres(given, _windows_around(image, at, reach)[is_there])
+    for link, count in zip(np.array(robot.sphere_links)[is_there], found, strict=True):
+        if count:
+            image.counts.robot[str(link)] = image.counts.robot.get(str(link), 0) + int(count)
+    of_robot = np.count_nonzero(found)
+    seen_through = 0
+    for place, far in zip(at[is_there][found == 0], reach[is_there][found == 0], strict=True):
+        if place[2] > 0.0:
+            column, row = np.rint(image.focal * place[:2] / place[2] + image.middle)
+            if 0 <= row < image.depth.shape[0] and 0 <= column < image.depth.shape[1]:
+                seen_through += image.depth[int(row), int(column)] > place[2] + far
     is_seen_through = seen_through >= max(_SEEN_THROUGH, of_robot)
     reading = None
     if was_surface.any() and (is_seen_through or not of_robot):
@@ -95,6 +65,37 @@ def drop_robot(image: Any, options: DepthOptions) -> None:
             f"the robot must be where it is seen: pixels see {of_robot} of its spheres and "
             f"through {seen_through}: are camera pose and joints those of the image?"
         )
+
+
+def _reaches(image: Any, spheres: np.ndarray, margin: float) -> tuple[np.ndarray, np.ndarray]:
+    """Where spheres (n, 4) are in the axes of a camera, and how far from there their points are."""
+    a, b, c = image.noise
+
+    def noise(depth: np.ndarray) -> np.ndarray:
+        return a + depth * (b + depth * c)
+
+    at = (spheres[:, :3] - image.pose[:3]) @ image.rotation
+    near = spheres[:, 3] + margin  # beside it is the noise of a depth
+    farthest = np.maximum(at[:, 2], 0.0) + near
+    return at, near + noise(farthest + noise(farthest))
+
+
+def _windows_around(image: Any, at: np.ndarray, reach: np.ndarray) -> np.ndarray:
+    """(n, 4) first column and row around spheres, and those behind the last.
+
+    Of a sphere beside the camera these are all.
+    """
+    size = np.array(image.depth.shape[::-1])
+    is_beside = at[:, 2] <= 1.5 * reach
+    depth = np.where(is_beside, 1.0, at[:, 2])[:, None]
+    near = depth - np.where(is_beside, 0.0, reach)[:, None]
+    slant = (np.abs(at[:, :2]) + reach[:, None]) / near
+    span = image.focal * reach[:, None] / near * np.sqrt(1.0 + slant**2)
+    middle = image.focal * at[:, :2] / depth + image.middle
+    low = np.clip(np.floor(middle - 1.5 * span - 1), 0, size)
+    high = np.clip(np.ceil(middle + 1.5 * span + 2), 0, size)
+    low[is_beside], high[is_beside] = 0, size
+    return np.concatenate((low, high), axis=1).astype(np.int32)
 
 
 def _other_reading(image: Any, was_surface: np.ndarray, spheres: np.ndarray) -> str | None:
