@@ -44,7 +44,8 @@ def test_what_the_tables_say():
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
     assert "10.0 mm" in html
     assert "and 9 more" in html
-    assert "1 of 2 paths are proven free" in planned()._repr_html_()
+    found = planned()
+    assert "1 of 2 paths were proven free when they were planned" in found._repr_html_()
     robot = load_panda()
     assert isinstance(robot, RobotSpheres)
     assert "-2.97 to 2.97 rad" in robot._repr_html_()

@@ -118,6 +118,21 @@ def test_envs_are_chosen(panda):
             viewer.choose_env(2)
 
 
+def test_certificates_are_of_the_env_that_is_shown(panda):
+    """What was proven in another env, of the open path and of others, is not said here."""
+    world = MeshWorld(2, device="cpu")
+    world.add("plate", Cuboid((0.5, 0.02, 0.5)), (0.5, 0, 0.5, 1, 0, 0, 0), env=1)
+    with Viewer(world, panda, port=0) as viewer:
+        viewer.add_paths({"open": path_of(), "closed": path_of() + 0.01})
+        for env, result in ((0, "proven free"), (1, "not free"), (0, "proven free")):
+            viewer.choose_env(env)
+            assert viewer.wait(60)
+            options = viewer._paths._choice.options
+            assert options == (f"open: {result}", f"closed: {result}")
+            assert viewer._paths.facts.is_free == (result == "proven free")
+            assert ("not proven free" in viewer._paths._verdict.content) == bool(env)
+
+
 def test_a_large_cloud_is_points(panda, monkeypatch):
     """Triangles of 100,000 points, which take seconds, are never made."""
     monkeypatch.setattr(PointCloud, "tessellate", None)

@@ -120,7 +120,8 @@ def _paths_table(found: PlannedPaths) -> str:
             zip(found.free.tolist(), found.clearance.tolist(), found.length.tolist(), strict=True)
         )
     ]
-    title = f"{int(found.free.sum())} of {len(found.free)} paths are proven free"
+    count = int(found.free.sum())  # the world may have changed since
+    title = f"{count} of {len(found.free)} paths were proven free when they were planned"
     return _table(title, ("path", "result", "certified clearance", "length"), rows)
 
 
