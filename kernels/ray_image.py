@@ -5,7 +5,7 @@ import warp as wp
 from warp_collision.kernels.compiling import OPTIONS
 
 # Warp's own flags for the CPU: with its thresholds of inlining rays take a sixth less time.
-wp.set_module_options(OPTIONS | {"cpu_compiler_flags": None})
+wp.set_module_options({**OPTIONS, "cpu_compiler_flags": None})
 
 # Layers of a pixel: the first body that is not glass, the nearest and the farthest wall of glass
 # before it.
