@@ -74,9 +74,10 @@ class Blend:
 
 def _between(at: _Array, knots: _Array, values: _Array) -> _Array:
     """Values (m, n_joints) between those at knots, linearly."""
-    index = np.clip(np.searchsorted(knots, at) - 1, 0, len(knots) - 2)
+    index = np.searchsorted(knots[1:-1], at)
     share = (at - knots[index]) / (knots[index + 1] - knots[index])
-    return values[index] + np.clip(share, 0.0, 1.0)[:, None] * (values[index + 1] - values[index])
+    share = np.minimum(np.maximum(share, 0.0), 1.0)  # np.clip takes five times as long
+    return values[index] + share[:, None] * (values[index + 1] - values[index])
 
 
 def _means(path: _Array, moments: _Array, window: float) -> _Array:

@@ -76,10 +76,13 @@ class MotionLimits(NamedTuple):
 
     def shares(self, curve: JointCurve) -> list[_Array]:
         """The largest share of each limit that a curve uses, (batch,) each, from hulls."""
-        found = []
-        for limit in self:
-            curve = curve.derivative()
-            found.append((curve.largest().numpy() / limit).max(axis=(1, 2)))
+        spans = np.diff(curve.times.numpy(), axis=1)[..., None, None]
+        values, found = curve.coefficients.numpy(), []
+        for limit in self:  # the coefficients of one derivative after the other
+            degree = values.shape[2] - 1
+            steps = np.diff(values, axis=2) if degree > 0 else np.zeros_like(values)
+            values = max(degree, 1) * steps / spans
+            found.append((np.abs(values).max(axis=2) / limit).max(axis=(1, 2)))
         return found
 
 

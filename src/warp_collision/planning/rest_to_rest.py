@@ -37,9 +37,10 @@ def _is_straight(points: _Array) -> bool:
     square = along @ along
     if square == 0.0:
         return bool(np.abs(points - begin).max() <= _STRAIGHT)
-    shares = (points - begin) @ along / square
-    off = np.abs(points - begin - shares[:, None] * along).max()
-    return bool(off <= _STRAIGHT and (np.diff(shares) >= -_STRAIGHT).all())
+    offsets = points - begin
+    shares = offsets @ along / square
+    off = np.abs(offsets - shares[:, None] * along).max()
+    return bool(off <= _STRAIGHT and (shares[1:] - shares[:-1] >= -_STRAIGHT).all())
 
 
 def stopping_curve(corners: _Array, limits: MotionLimits) -> tuple[_Array, _Array]:
