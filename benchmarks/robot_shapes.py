@@ -17,7 +17,7 @@ import trimesh
 from torch import Tensor
 
 from benchmarks.harness import table
-from benchmarks.robots import URDFS, load
+from benchmarks.robots import URDFS, load, urdf_of
 from mesh_judge import Fixed, MeshJudge, of_balls, of_mesh
 from warp_collision import (
     Cuboid,
@@ -28,8 +28,10 @@ from warp_collision import (
     configuration_in_collision,
     joint_path_in_collision,
 )
+from warp_collision.robot import LinkMesh
 from warp_collision.robot.model.link_shapes import mesh_in_link
 from warp_collision.robot.model.sampled_pairs import random_joints
+from warp_collision.robot.model.urdf_model import LinkShape, LinkSphere
 
 KINDS = ("boxes", "meshes", "scan", "voxels", "field")
 NEAR = 0.03  # m, what counts as near contact
@@ -120,6 +122,14 @@ class Found(NamedTuple):
     free: np.ndarray
 
 
+def _mesh_of(shape: LinkSphere | LinkShape | LinkMesh) -> trimesh.Trimesh:
+    """A shape in the frame of its link; a ball is within its sphere by a tenth of a percent."""
+    if not isinstance(shape, LinkSphere):
+        return mesh_in_link(shape)
+    ball = trimesh.creation.icosphere(4, shape.radius)
+    return ball.apply_translation(shape.center)
+
+
 class Judged:
     """A robot, and its moving links for coal."""
 
@@ -127,11 +137,10 @@ class Judged:
         self.robot = robot = load(name)
         frames = robot.layout.frame_of
         self._still = [link for link in robot.layout.bodies if frames[link] == 0]
-        self._links = {
-            link: [*map(mesh_in_link, shapes)]
-            for link, shapes in robot.link_shapes.items()
-            if frames.get(link, 0) != 0
-        }
+        self._links: dict[str, list[trimesh.Trimesh]] = {}
+        for shape in urdf_of(robot).collisions:
+            if frames.get(shape.link, 0) != 0:
+                self._links.setdefault(shape.link, []).append(_mesh_of(shape))
         spheres = robot.spheres(self.random(200, 0))
         self.reach = float(spheres[..., :3].norm(dim=-1).amax(-1).quantile(0.6))
 
