@@ -271,23 +271,23 @@ class RepeatedLaunch:
         with _record_lock, slow_loads_announced("cpu"):
             self._command = Command(kernel, "cpu")
         self._dim, self._arguments, self._changing = dim, list(arguments), changing
-        self._patches: list[Callable[[Any], None]] | None = None
+        self._changes: list[Callable[[Any], None]] | None = None
 
     def __call__(self, *changed: Argument) -> None:
         """Runs it with these arguments."""
         began = next(launch_times)
         try:
             readers.add(began)  # see there for the order
-            if self._patches is not None:
-                for patch, argument in zip(self._patches, changed, strict=True):
-                    patch(argument)
+            if self._changes is not None:
+                for change, argument in zip(self._changes, changed, strict=True):
+                    change(argument)
                 self._command.rerun()
                 return
             arguments = list(self._arguments)
             for index, argument in zip(self._changing, changed, strict=True):
                 arguments[index] = argument
             self._command.run(self._dim, tuple(arguments))
-            self._patches = [self._command.patch(index) for index in self._changing]
+            self._changes = [self._command.repoint(index) for index in self._changing]
         finally:
             readers.discard(began)
             if retired:

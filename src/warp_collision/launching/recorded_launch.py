@@ -148,6 +148,10 @@ class _ArraySlot:
         self._shape = self._nothing if tensor is None else tensor.shape
         self.is_nothing = tensor is None
 
+    def repoint(self, tensor: torch.Tensor) -> None:
+        """As `patch`, to a tensor of the same shape."""
+        self._descriptor.data = tensor.data_ptr()
+
     def _in_warp(self, tensor: torch.Tensor) -> tuple[int, ...]:
         """Extents of the array: all further axes of a tensor count to the last one.
 
@@ -177,6 +181,8 @@ class _StructSlot:
             for name, value in zip(self._names, values, strict=True):
                 setattr(self._descriptor, name, value)
             self._values = values
+
+    repoint = patch
 
 
 def threads_per_block(n_threads: int, most: int, n_multiprocessors: int) -> int:
@@ -288,9 +294,9 @@ class Command:
             self._dim = dim
         self._run(stream)
 
-    def patch(self, index: int) -> Callable[[Any], None]:
-        """Replaces an argument of the recorded launch by another one."""
-        return self._slots[index].patch
+    def repoint(self, index: int) -> Callable[[Any], None]:
+        """Replaces an argument of the recorded launch by another one of the same shape."""
+        return self._slots[index].repoint
 
     def rerun(self) -> None:
         """The recorded launch again, on the CPU."""

@@ -351,7 +351,7 @@ forward_kinematics_jacobian = define_operator(
 
 def _balls(spheres: Tensor, groups: Tensor, links: Tensor) -> Tensor:
     """Scratch for balls around the groups and links of spheres (n, n_spheres, 4)."""
-    return spheres.new_empty((spheres.shape[0], len(groups) + len(links), 4))
+    return spheres.new_empty((spheres.shape[0], groups.shape[0] + links.shape[0], 4))
 
 
 def _self_collision(

@@ -88,13 +88,15 @@ def configuration_in_collision(
     is_exact = robot.layout.is_exact(shapes)
     check = SHAPES_IN_COLLISION if is_exact else CONFIGURATION_IN_COLLISION
     robot.check_joints(joints)
-    shape = joints.shape[:-1]
-    batch = shape[0] if shape else 1
-    flat = joints.reshape(batch, shape[1:].numel(), robot.n_joints)
+    shape, flat = joints.shape[:-1], joints
+    if joints.ndim != 3:
+        batch = shape[0] if shape else 1
+        flat = joints.reshape(batch, shape[1:].numel(), robot.n_joints)
     flat, env_index = checked_rows(flat, world, env_index)
     base = roots_of(base_pose, joints, flat)
     operands = path_operands(flat, robot, world, self_collision, ignore, env_index, base)
-    return check.evaluate(operands).reshape(shape)
+    hit = check.evaluate(operands)
+    return hit if joints.ndim == 3 else hit.reshape(shape)
 
 
 def joint_path_in_collision(

@@ -137,7 +137,7 @@ def _of_configurations(operands: PathOperands) -> tuple[Any, tuple[int, ...], tu
         dim = _with_lanes(batch, horizon, joints.device)
         return kernels.configuration_hit, dim, operands.scratch(dim, FRAME_POSE)
     threads = -(-batch * horizon // CONFIGURATIONS)
-    size = scratch_bytes(len(robot.frames), robot.n_bodies, len(robot.spheres))
+    size = scratch_bytes(robot.frames.shape[0], robot.n_bodies, robot.spheres.shape[0])
     scratch = joints.new_empty((threads, size), dtype=torch.uint8)
     return configurations_hit, (1, threads), (scratch,)
 
@@ -151,7 +151,8 @@ def _of_segments(
         dim = _with_lanes(batch, count, joints.device)
         return kernels.joint_path_hit, dim, operands.scratch(dim, STATE)
     threads = -(-batch * count // SEGMENTS)
-    sizes = len(robot.frames), robot.n_bodies, len(robot.spheres), joints.shape[2]
+    n_frames, n_spheres = robot.frames.shape[0], robot.spheres.shape[0]
+    sizes = n_frames, robot.n_bodies, n_spheres, joints.shape[2]
     scratch = joints.new_empty((threads, bytes_of_paths(*sizes)), dtype=torch.uint8)
     return segments_hit, (1, threads), (scratch,)
 
