@@ -11,6 +11,11 @@ smaller parts of the change are tried, towards what the braking has at the end o
 what of it goes along the nearest surfaces, see `guard_slide`. Otherwise the robot goes on with its
 braking, which was proven before.
 
+Most motions are proven at one configuration. A polynomial is in the hull of its control points, and
+a joint that is off by e moves a point by at most e rho, see `tracking_deviation`. With e up to the
+farthest control point, bodies that keep their clearance there keep it on the step and its braking.
+Only for the others are the pieces looked at.
+
 At rest a robot keeps a clearance, the floor, of the tolerance or, where it begins nearer, half of
 it, a quarter, and so on. Motions are proven with half the floor as tolerance: so every one that
 leads away from where it rests can be proven.
@@ -19,9 +24,11 @@ leads away from where it rests can be proven.
 import warp as wp
 
 from warp_collision.kernels.bisection import (
+    ALL,
     NONE,
     everything,
     half_of,
+    masks,
     next_interval,
     outward_middle_of,
     parts_of_segment,
@@ -53,6 +60,7 @@ from warp_collision.kernels.guard_slide import N_NEAR, turn_along
 from warp_collision.kernels.joint_path_hit import first_level, open_parts
 from warp_collision.kernels.nearest_of_links import HEAD
 from warp_collision.kernels.robot_motion import (
+    EPSILON,
     MovingFrame,
     Robot,
     Segment,
@@ -114,63 +122,150 @@ def latest(timing: Timing, s: float) -> float:
     return LATER * (timing.begin + time)
 
 
+@wp.struct
+class Piece:
+    """A piece of a motion, and how it is proven."""
+
+    segment: Segment
+    timing: Timing  # when the robot is where on it
+    tolerance: float  # of the clearance at configurations [m]
+    place: float  # look at the configuration there alone; negative: at all
+    is_around: bool  # what is not proven there is asked about again
+
+
+@wp.struct
+class Proof:
+    """What a proof has found out."""
+
+    used: int  # evaluations; negative where it is not proven
+    bodies: wp.uint64  # that are left to prove
+    pairs: wp.uint64
+
+
 @wp.func
-def piece_proof(
-    guarded: Guarded, segment: Segment, timing: Timing, tolerance: float, at_end: bool, most: int
-) -> int:
-    """Evaluations that prove a piece free; negative where it is not proven.
+def piece_proof(guarded: Guarded, piece: Piece, proof: Proof, most: int) -> Proof:
+    """Proves a piece free, for bodies and pairs that are left.
 
     Args:
         guarded: the robot.
-        segment: the piece.
-        timing: when the robot is where on it.
-        tolerance: of the clearance at configurations [m].
-        at_end: look at the end alone.
-        most: evaluations.
+        piece: with its segment.
+        proof: so far.
+        most: evaluations, with those before.
     """
+    segment = piece.segment
     slack = write_root(segment, guarded.root)
-    if not wp.isfinite(slack):
-        return NO_PROOF
-    if at_end:
+    tolerance = piece.tolerance
+    at_place = piece.place >= 0.0
+    if at_place:
         tolerance += BEYOND_ROUNDING * slack
+    if not wp.isfinite(tolerance + slack):
+        return Proof(NO_PROOF, proof.bodies, proof.pairs)
     search = parts_of_segment(first_level(segment), everything(), 0)
+    search.bodies = masks(proof.bodies)
+    search.pairs = masks(proof.pairs)
     while not search.is_done:
-        if search.evaluations >= most:
-            return NO_DECISION
+        if proof.used + search.evaluations >= most:
+            return Proof(NO_DECISION, proof.bodies, proof.pairs)
         middle = outward_middle_of(search)
         half = half_of(search)
-        if at_end:
-            middle = 1.0
+        if at_place:
+            middle = piece.place
             half = 0.0
         write_frames(segment, middle, half)
         interval = interval_around(middle, half, slack, DISTANCE_ROUNDING, tolerance)
-        if timing.speed > 0.0:
-            near = latest(timing, middle)
-            far = latest(timing, wp.min(middle + half, 1.0))
-            interval.closing = timing.speed * wp.vec2(near, far)
-        bodies = search.bodies[search.level]
-        pairs = search.pairs[search.level]
+        if piece.timing.speed > 0.0:
+            near = latest(piece.timing, middle)
+            far = latest(piece.timing, wp.min(middle + half, 1.0))
+            interval.closing = piece.timing.speed * wp.vec2(near, far)
         # fmt: off
         found = open_parts(
             segment, interval, guarded.scene, guarded.env, guarded.body_pairs, guarded.left_out,
-            bodies, pairs, guarded.scratch.balls,
+            search.bodies[search.level], search.pairs[search.level], piece.is_around,
+            guarded.scratch.balls,
         )
         # fmt: on
+        if piece.is_around:
+            return Proof(proof.used + 1, found.bodies, found.pairs)
         is_open = found.bodies != NONE or found.pairs != NONE
-        if found.is_hit or (at_end and is_open):
-            return NO_PROOF
+        if found.is_hit or (at_place and is_open):
+            return Proof(NO_PROOF, proof.bodies, proof.pairs)
         search = next_interval(search, found.bodies, found.pairs)
-        if at_end:
-            return 1
+        search.is_done = search.is_done or at_place
         if search.is_exhausted:
-            return NO_DECISION
-    return search.evaluations
+            return Proof(NO_DECISION, proof.bodies, proof.pairs)
+    proof.used += search.evaluations
+    return proof
 
 
 @wp.func
 def parts_of(rules: GuardRules) -> int:
     """Parts of a braking, see `proof_of`."""
     return wp.where(rules.degree == 2, 2, 4)
+
+
+@wp.func_native("return (wp::uint64)values.data;")
+def address_of(values: wp.array[wp.float32]) -> wp.uint64:
+    """Pointer to the first of some values."""
+    ...
+
+
+@wp.func
+def write_excursions(guarded: Guarded, rules: GuardRules, first: int, middle: int):
+    """Writes how far joints may be from a configuration, on a step and its braking, with errors.
+
+    Motions are within the hulls of their control points.
+
+    Args:
+        guarded: the robot.
+        rules: of the guard.
+        first: of the control points.
+        middle: the configuration is halfway from this control point to the next.
+    """
+    points = guarded.scratch.points
+    errors = guarded.scratch.near[0]
+    for j in range(rules.n_joints):
+        begin = points[middle, j]
+        end = points[middle + 1, j]
+        farthest = float(0.0)
+        for i in range(first, first + rules.degree * parts_of(rules) + 1):
+            farthest = wp.max(farthest, wp.abs(points[i, j] - 0.5 * (begin + end)))
+        errors[j] = LATER * (float(error_of(rules, j)) + farthest)
+        errors[j] = errors[j] + EPSILON * (wp.abs(begin) + wp.abs(end))
+
+
+@wp.func
+def piece_of(
+    guarded: Guarded,
+    rules: GuardRules,
+    first: int,
+    begin: wp.float64,
+    phases: vec3d,
+    floor: float,
+    part: int,
+) -> Piece:
+    """One of the parts of a braking and the step before it, see `proof_of`."""
+    late = float(rules.latency)
+    n_pieces = parts_of(rules) - 1
+    number = wp.where(part == 0, n_pieces, part)  # of the piece, from 1
+    piece = Piece()
+    piece.place = wp.where(part == 0, 1.0, -1.0)
+    piece.tolerance = wp.where(part == 0, floor, 0.5 * floor)
+    # fmt: off
+    piece.segment = Segment(
+        guarded.robot, guarded.scratch.points, first + rules.degree * number, rules.degree,
+        guarded.scratch.frames, rules.errors, rules.speeds,
+    )
+    # fmt: on
+    if part > n_pieces:  # the step
+        piece.segment.first = first
+        piece.timing = Timing(late, float(rules.dt), 0.0, rules.speed)
+        return piece
+    phase = wp.where(n_pieces == 1, 1, number - 1)
+    since = wp.float64(begin)
+    for earlier in range(phase):
+        since += phases[earlier]
+    piece.timing = Timing(float(since) + late, float(phases[phase]), late, rules.speed)
+    return piece
 
 
 @compiled_once
@@ -184,10 +279,12 @@ def proof_of(
     most: int,
     n_parts: int,
 ) -> int:
-    """As `piece_proof`, of a braking, and of the step before it.
+    """Evaluations that prove a braking, and the step before it; negative where it is not proven.
 
     Its parts are the end of the braking, which keeps the floor, the braking's pieces on the way
-    there, and the step. All are proven at one place, which is compiled once.
+    there, and the step. With a step there is one before: a configuration in the middle, with joints
+    as far from it as they come. What keeps the floor there keeps it on all parts. All are proven at
+    one place, which is compiled once.
 
     Args:
         guarded: the robot.
@@ -199,37 +296,26 @@ def proof_of(
         most: evaluations.
         n_parts: how many of the parts are proven, see `parts_of`.
     """
-    late = float(rules.latency)
-    n_pieces = parts_of(rules) - 1
-    used = int(0)
-    part = int(0)
-    while part < n_parts and used >= 0:
-        at_end = part == 0
-        piece = wp.where(at_end, n_pieces, part)  # from 1
-        place = first + rules.degree * piece
-        phase = wp.where(n_pieces == 1, 1, piece - 1)
-        duration = rules.dt
-        timing = Timing(late, float(rules.dt), 0.0, rules.speed)
-        if piece > n_pieces:  # the step
-            place = first
-        else:
-            duration = phases[phase]
-            since = wp.float64(begin)
-            for earlier in range(phase):
-                since += phases[earlier]
-            timing = Timing(float(since) + late, float(duration), late, rules.speed)
-        if at_end or duration > ZERO:
-            # fmt: off
-            segment = Segment(
-                guarded.robot, guarded.scratch.points, place, rules.degree, guarded.scratch.frames,
-                rules.errors, rules.speeds,
-            )
-            # fmt: on
-            tolerance = wp.where(at_end, floor, 0.5 * floor)
-            way = piece_proof(guarded, segment, timing, tolerance, at_end, most - used)
-            used = wp.where(way < 0, way, way + used)
+    proof = Proof(0, ALL, ALL)
+    part = wp.where(n_parts > parts_of(rules), -1, 0)
+    while part < n_parts and proof.used >= 0 and (proof.bodies != NONE or proof.pairs != NONE):
+        piece = piece_of(guarded, rules, first, begin, phases, floor, wp.max(part, 0))
+        if part < 0:
+            # With the rounding of the braking's end, which is looked at there.
+            piece.tolerance += BEYOND_ROUNDING * write_root(piece.segment, guarded.root)
+            piece.is_around = True
+            piece.place = 0.5
+            piece.segment.first = first + wp.where(rules.degree == 2, 2, 7)
+            piece.segment.degree = 1
+            piece.segment.errors = address_of(guarded.scratch.near[0])
+            write_excursions(guarded, rules, first, piece.segment.first)
+            piece.timing.begin = latest(piece.timing, 1.0)
+            piece.timing.duration = 0.0
+            piece.timing.latency = 0.0
+        if part <= 0 or piece.timing.duration > 0.0:
+            proof = piece_proof(guarded, piece, proof, most)
         part += 1
-    return used
+    return proof.used
 
 
 @wp.func

@@ -108,13 +108,17 @@ def make_open_bodies(body_at, check, kind):
         env: int,
         share: Share,
         requested: wp.uint64,
+        goes_on: bool,
         balls: wp.array[wp.vec4],
     ) -> Open:
-        """The requested bodies that are not certified free of obstacles; writes their balls."""
+        """The requested bodies that are not certified free of obstacles; writes their balls.
+
+        Up to the first hit, or all of them.
+        """
         robot = segment.robot
         result = Open(NONE, False)
         for b in range(share.begin, robot.n_bodies, share.step):
-            if requested & bit_of(b) != NONE and not result.is_hit:
+            if requested & bit_of(b) != NONE and (goes_on or not result.is_hit):
                 body = body_of(robot, b)
                 if body.radius >= 0.0:
                     state = body_at(segment, body, interval)
@@ -123,7 +127,7 @@ def make_open_bodies(body_at, check, kind):
                     verdict = check(state, robot, scene, env)
                     if verdict != CLEAR:
                         result.mask = result.mask | bit_of(b)
-                    result.is_hit = verdict == HIT
+                    result.is_hit = result.is_hit or verdict == HIT
         return result
 
     return named(open_bodies, kind)
@@ -174,17 +178,18 @@ def open_pairs(
     left_out: wp.array[wp.vec2i],
     share: Share,
     requested: wp.uint64,
+    goes_on: bool,
     balls: wp.array[wp.vec4],
     bodies: wp.uint64,
 ) -> Open:
     """The requested pairs of bodies that are not certified free of each other.
 
-    The balls of some bodies are known.
+    Up to the first hit, or all of them. The balls of some bodies are known.
     """
     robot = segment.robot
     result = Open(NONE, False)
     for k in range(first_of(share, robot.n_bodies), body_pairs.shape[0], share.step):
-        if requested & bit_of(k) != NONE and not result.is_hit:
+        if requested & bit_of(k) != NONE and (goes_on or not result.is_hit):
             pair = body_pairs[k]
             both = bit_of(pair.first) | bit_of(pair.second)
             if bodies & both == both:
@@ -194,7 +199,7 @@ def open_pairs(
             verdict = check_pair(segment, pair, interval, left_out)
             if verdict != CLEAR:
                 result.mask = result.mask | bit_of(k)
-            result.is_hit = verdict == HIT
+            result.is_hit = result.is_hit or verdict == HIT
     return result
 
 
@@ -217,14 +222,19 @@ def open_parts(
     left_out: wp.array[wp.vec2i],
     bodies: wp.uint64,
     pairs: wp.uint64,
+    goes_on: bool,
     balls: wp.array[wp.vec4],
 ) -> OpenParts:
-    """The requested bodies and pairs that are not certified free; pairs are none after a hit."""
+    """The requested bodies and pairs that are not certified free, up to a hit or all of them."""
     share = everything()
-    world = open_bodies(segment, interval, scene, env, share, bodies, balls)
+    world = open_bodies(segment, interval, scene, env, share, bodies, goes_on, balls)
     itself = Open(NONE, False)
-    if not world.is_hit:
-        itself = open_pairs(segment, interval, body_pairs, left_out, share, pairs, balls, bodies)
+    if goes_on or not world.is_hit:
+        # fmt: off
+        itself = open_pairs(
+            segment, interval, body_pairs, left_out, share, pairs, goes_on, balls, bodies
+        )
+        # fmt: on
     return OpenParts(world.mask, itself.mask, world.is_hit or itself.is_hit)
 
 
@@ -274,13 +284,13 @@ def make_segment_collides(open_bodies, kind):
             write_frames(segment, middle, half_of(search))
             interval = interval_around(middle, half_of(search), slack, DISTANCE_ROUNDING, tolerance)
             bodies = search.bodies[search.level]
-            world = open_bodies(segment, interval, scene, env, share, bodies, balls)
+            world = open_bodies(segment, interval, scene, env, share, bodies, False, balls)
             itself = Open(NONE, False)
             if not world.is_hit:
                 # fmt: off
                 itself = open_pairs(
                     segment, interval, body_pairs, left_out, share, search.pairs[search.level],
-                    balls, bodies,
+                    False, balls, bodies,
                 )
                 # fmt: on
             search = next_interval(search, world.mask, itself.mask)

@@ -331,16 +331,29 @@ def test_goals_on_a_free_line_are_reached(casts) -> None:
 
 def test_budgets_end_in_braking(casts, plate) -> None:
     panda = casts["panda"]
-    guard = guard_of(panda, plate, max_evaluations=2)
-    step = guard.step(panda.start.tolist(), [0.5] * 7, [0.5] * 7)
+    guard, fast = guard_of(panda, plate, max_evaluations=2), [1.6] * 7
+    assert guard_of(panda, plate).step(panda.start.tolist(), fast, fast).share == 1.0
+    step = guard.step(panda.start.tolist(), fast, fast)
     assert step.share == 0.0
     assert step.why().cause == "not decided within the budget"
-    assert step.velocities == pytest.approx([0.5 - ACCELERATION * DT] * 7)
+    assert step.velocities == pytest.approx([1.6 - ACCELERATION * DT] * 7)
     timed = guard_of(panda, plate, max_seconds=1.0)
     assert drive(timed, panda.start.tolist(), [0.5] * 7, 5).share == 1.0
     hurried = guard_of(panda, plate, max_seconds=1e-9, max_evaluations=10_000)
     drive(hurried, panda.start.tolist(), [0.5] * 7, 3)
     assert hurried._robots._call[1] == 8
+
+
+@pytest.mark.parametrize("jerk", [None, 500.0])
+def test_one_configuration_proves_a_step_in_free_space(casts, jerk) -> None:
+    """With its braking: the least budget is enough."""
+    guard = guard_of(casts["panda"], MeshWorld(device="cpu"), max_evaluations=1, jerk=jerk)
+    q, v = [0.0, -0.5, 0.0, -2.0, 0.0, 1.6, 0.8], [0.0] * 7
+    for _ in range(40):
+        step = guard.step(q, v, [0.3, 0.6, 0.0, 0.9, 0.0, 0.0, 0.3])
+        q, v = step.joints, step.velocities
+        assert step.share == 1.0
+    assert v[3] > 0.1
 
 
 def test_what_is_not_finite_is_not_passed_on(casts, plate) -> None:
