@@ -14,7 +14,6 @@ from lane_scenes import WITHOUT_FORMULA, fill, random_pose
 from warp_collision import Cuboid, Cylinder, MeshWorld, Sphere
 from warp_collision.devices import CPU
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.lanes.resting_costs import sphere_costs
 from warp_collision.kernels.swept_cost import swept_vjp
 from warp_collision.launching.launch import launch
 from warp_collision.queries.query import Query
@@ -279,16 +278,18 @@ def test_without_a_tree() -> None:
     assert_same(random_spheres(rng, (1, 3, 30)), Scene(scene_of(world).tables))
 
 
-@pytest.mark.slow  # compiles both kernels
+@pytest.mark.slow  # compiles all kernels
 def test_without_vector_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled for any CPU of its kind, vectors are what the compiler makes of them."""
-    plain = wp.Module("costs_of_any_cpu", None)
+    plain = wp.Module("queries_of_any_cpu", None)
     plain.options.update(OPTIONS | {"cpu_compiler_flags": ""})
-    for name, kernel in (("in_lanes", sphere_costs), ("kernel", SPHERE_COST.kernel)):
-        monkeypatch.setattr(SPHERE_COST, name, wp.Kernel(kernel.func, key=name, module=plain))
+    for query in asked(0.02):
+        for name in ("in_lanes", "kernel"):
+            function, key = getattr(query, name).func, f"{query.name}_{name}"
+            monkeypatch.setattr(query, name, wp.Kernel(function, key=key, module=plain))
     rng = np.random.default_rng(24)
     world = build([random_scene(rng, 12, padding=0.03)], CPU, room=12)
-    cost, *_ = assert_same(random_spheres(rng, (3, 20, 50)), scene_of(world))
+    cost, *_ = assert_same(random_walks(rng, (3, 20, 50), 0.03), scene_of(world))
     assert 0.02 < (cost > 0.0).float().mean() < 0.98
 
 
