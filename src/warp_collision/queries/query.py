@@ -25,11 +25,12 @@ from warp_collision.world.scene import Scene
 
 # Waypoints of fewer spheres fill too few lanes.
 _FEW_SPHERES = 4
+_LANES = int(LANES)
 
 
 def blocks_of(rows: Sequence[int]) -> tuple[int, ...]:
     """Extents of a launch with a thread for eight spheres of (*rows,)."""
-    return (*rows[:-1], -(-rows[-1] // int(LANES)))
+    return (*rows[:-1], -(-rows[-1] // _LANES))
 
 
 class Output(NamedTuple):
@@ -170,7 +171,7 @@ class Query:
             if self.is_flat or rows[-1] >= _FEW_SPHERES:
                 kernel = self.in_lanes
                 if not self.outputs[0].per_waypoint:
-                    dim = blocks_of(dim)
+                    dim = (*dim[:-1], -(-dim[-1] // _LANES))  # `blocks_of` would be another call
         tables = scene.completed(kernel, n if self.uses_field else 0)
         written = (*outputs, flags) if self.has_flags else outputs
         if self.is_flat and n >= MANY and spheres.device == CPU and env_index is None:
