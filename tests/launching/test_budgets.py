@@ -217,6 +217,24 @@ def test_every_call_on_a_device_that_is_not_the_current_one(
     assert_close(name, as_numbers(found), as_numbers(tensors_of(expected)))
 
 
+def test_a_guard_of_numbers_steps_as_one_of_tensors(gpu: torch.device) -> None:
+    operands = operands_on(gpu)
+    guards = [
+        planning.MotionGuard(operands.robot, operands.world, 1e-3, acceleration=10.0)
+        for _ in range(2)
+    ]
+    joints = operands.joints[0, 0].double()
+    rest, command = torch.zeros_like(joints), torch.full_like(joints, 0.3)
+    numbers, state = [joints.tolist(), rest.tolist()], [joints, rest]
+    for _ in range(3):
+        listed = guards[0].step(*numbers, command.tolist())
+        passed = guards[1].step(*state, command)
+        numbers, state = [listed.joints, listed.velocities], [passed.joints, passed.velocities]
+        assert numbers == [part.tolist() for part in state]
+        assert listed.share == passed.share.item()
+    assert numbers[0] != joints.tolist()
+
+
 def test_few_threads_are_spread_over_the_chip(gpu: torch.device, cuda: Any) -> None:
     """Threads for configurations run in blocks of a warp, and few others in small blocks."""
     if gpu.type != simulated_cuda.NAME:
