@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import trimesh
 from numpy.typing import NDArray
-from scipy.spatial import ConvexHull, QhullError
+from scipy.spatial import ConvexHull, KDTree, QhullError
 from trimesh.triangles import closest_point
 
 from warp_collision.formats.files import MAX_COORDINATE
@@ -32,7 +32,7 @@ from warp_collision.robot.fitting.fit_cache import cached_result
 from warp_collision.robot.fitting.pieces import bisected, centers, chunks, distinct, radii
 from warp_collision.robot.fitting.solid import Solid
 
-_VERSION = 7  # of the algorithm: another one for each change of what it returns
+_VERSION = 8  # of the algorithm: another one for each change of what it returns
 _MOST_PIECES = 24  # of a link
 _SLABS = 6  # along each axis, between which it may be cut
 _LEAST_GAIN = 0.002  # of the volume of the link's hull: what a cut has to save
@@ -160,15 +160,25 @@ def follow(pieces: Sequence[ConvexPiece], triangles: Array, overshoot: float | N
 def _stick_out(pieces: Sequence[ConvexPiece], solid: Solid, length: float) -> bool:
     """Whether a facet of pieces is farther than a length [m] from a solid, or nearly so.
 
-    Distances grow by no more than the way: facets are halved until these bound all of them.
+    Distances grow by no more than the way: facets are halved until these bound all of them. The
+    distance from one triangle is convex, so that of a facet is at most the largest at its corners.
     """
     hulls = [_facets(piece.points) for piece in pieces]
     facets, counts = np.concatenate(hulls), [*map(len, hulls)]
     wider = np.repeat([piece.radius for piece in pieces], counts)
+    tree = KDTree(centers(solid.triangles))
     while len(facets):
         farthest, reach = solid.distance(centers(facets)) + wider, radii(facets)
         is_open = farthest + reach > length
-        if (farthest > length).any() or (is_open & (reach < _FINE * length)).any():
+        if (farthest > length).any():
+            return True
+        if not is_open.any():
+            return False
+        near = solid.triangles[tree.query(centers(facets[is_open]))[1]]
+        closest = closest_point(near.repeat(3, axis=0), facets[is_open].reshape(-1, 3))
+        away = np.linalg.norm(closest.reshape(-1, 3, 3) - facets[is_open], axis=-1).max(axis=1)
+        is_open[is_open] = ~(away + wider[is_open] <= length)  # flat ones have none
+        if (is_open & (reach < _FINE * length)).any():
             return True
         facets, wider = bisected(facets[is_open]), np.tile(wider[is_open], 2)
     return False
