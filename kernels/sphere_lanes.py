@@ -6,7 +6,7 @@ Lanes do the operations of the scalar functions, so the rounding of their distan
 import warp as wp
 
 from warp_collision.kernels.forward_kinematics import FramePose
-from warp_collision.kernels.lanes.resting_costs import SHAPE
+from warp_collision.kernels.lanes.sphere_blocks import SHAPE
 from warp_collision.kernels.lanes.vectors import PREAMBLE
 from warp_collision.kernels.mesh_record import ExactShape
 from warp_collision.kernels.precision import FARTHEST

@@ -31,9 +31,7 @@ class Block:
     """Eight spheres."""
 
     spheres: wp.uint64  # pointer to vec4
-    vectors: (
-        wp.uint64
-    )  # to vectors: center, reach, its distance from the origin, and a kernel's own
+    vectors: wp.uint64  # to center, reach, distance from the origin, and a kernel's own vectors
     activation_distance: float
     count: int  # of spheres
     asked: wp.uint32  # lanes that are enabled and valid
