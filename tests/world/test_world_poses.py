@@ -1,5 +1,6 @@
 """Moving meshes and switching them on and off."""
 
+import gc
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 import shapes
 from reference import rotation_matrix
 from warp_collision import MeshWorld, in_collision, signed_distance, sphere_cost
+from warp_collision.queries import dispatch
 from worlds import BOX, CUBE, SCENES, SHIFT, TILT, TURN, Held, assert_holds, build, probe
 
 ROUNDING = 1e-6  # poses that come as float32 tensors are inverted in float32
@@ -300,6 +302,32 @@ def test_poses_that_require_gradients_are_read_anew(device: torch.device) -> Non
     expected = torch.tensor([0.01, 0, 0, 1, 0, 0, 0], device=device)
     torch.testing.assert_close(world.pose("box"), expected)
     assert not world.pose("box").requires_grad
+
+
+def test_a_query_outlives_the_tables_it_began_with(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread may let the world grow before the query is launched."""
+    world = MeshWorld(device=device)
+    pose = torch.tensor([0.01, 0, 0, 1, 0, 0, 0], device=device, requires_grad=True)
+    world.add("box", BOX, pose)
+    spheres = torch.zeros((1, 1, 1, 4), device=device)
+
+    def ask() -> list[torch.Tensor]:
+        cost = sphere_cost(spheres, world)
+        return [cost.detach(), *torch.autograd.grad(cost.sum(), pose)]
+
+    expected, applied = ask(), dispatch.apply
+
+    def grow_first(*operands: Any) -> Any:
+        world.grow(world.n_envs, world.max_obstacles + 1)
+        gc.collect()
+        return applied(*operands)
+
+    monkeypatch.setattr(dispatch, "apply", grow_first)
+    for found, same in zip(ask(), expected, strict=True):
+        assert torch.equal(found, same)
+        assert (found != 0.0).any()
 
 
 def test_what_is_written_after_a_pose_that_requires_a_gradient_counts(device: torch.device) -> None:

@@ -42,6 +42,7 @@ class Scene:
         mesh_ids: (n_envs, slots) int64, of a world, whose memory keeps its obstacles; or None.
         version_of_ids: of that tensor, as the world wrote it last.
         content_of_ids: its bytes then, on the CPU, by which writes past torch show; or None.
+        kept: the scene that operators find by the handle, if it is another.
     """
 
     def __init__(self, tables: SceneTables, source: Source | None = None, handle: int = 0):
@@ -49,6 +50,7 @@ class Scene:
         self.mesh_ids: Tensor | None = None
         self.version_of_ids = 0
         self.content_of_ids: bytes | None = None
+        self.kept: Scene | None = None
         self.mesh_from_world = tables.mesh_from_world
         self.is_moving = self.mesh_from_world.ndim == 4
 
@@ -71,7 +73,9 @@ class Scene:
         """The same obstacles at other poses."""
         if mesh_from_world is self.mesh_from_world:
             return self
-        return Scene(self.tables.at(mesh_from_world), self.source, self.handle)
+        scene = Scene(self.tables.at(mesh_from_world), self.source, self.handle)
+        scene.kept = self.kept or self  # another thread may let the world grow before the query
+        return scene
 
     def completed(self, kernel: Any = None, n_queries: int = 0) -> SceneTables:
         """The tables with acceleration structures, for a launch.
