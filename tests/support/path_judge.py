@@ -13,6 +13,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,8 +31,15 @@ STEPS = (16e-3, 4e-3, 1e-3)
 ARC = 1.01
 # So many of the nearest pairs of sphere and obstacle are shown to coal.
 SHOWN = 20
+# So many samples, one after the other, are compared with an obstacle by a ball around them first.
+TOGETHER = 32
 # coal and the formulas may differ about contact at clearances below this [m].
 ROUNDING = 1e-9
+
+
+def _length(vectors: np.ndarray) -> np.ndarray:
+    """Of vectors (3 or 2, ...), coordinates first."""
+    return np.sqrt(np.einsum("i...,i...->...", vectors, vectors))
 
 
 class Nearest(NamedTuple):
@@ -61,21 +69,24 @@ class Obstacle:
 
     def signed_distance(self, points: np.ndarray) -> np.ndarray:
         """Exact signed distance (...,) of points (..., 3) [m], negative inside."""
-        local = (points - self.position) @ self.rotation
+        # Coordinates first: NumPy's sums over a last axis of three are several times as slow.
+        local = self.rotation.T @ (points - self.position).reshape(-1, 3).T
         if self.kind == "sphere":
-            return np.linalg.norm(local, axis=-1) - self.dimensions[0]
-        if self.kind == "capsule":
+            distance = _length(local) - self.dimensions[0]
+        elif self.kind == "capsule":
             half = 0.5 * self.dimensions[0]
-            local[..., 2] -= local[..., 2].clip(-half, half)
-            return np.linalg.norm(local, axis=-1) - self.dimensions[1]
-        if self.kind == "box":
-            beyond = np.abs(local) - 0.5 * np.asarray(self.dimensions)
+            local[2] -= local[2].clip(-half, half)
+            distance = _length(local) - self.dimensions[1]
         else:
-            height, radius = self.dimensions
-            around = np.hypot(local[..., 0], local[..., 1]) - radius
-            beyond = np.stack([around, np.abs(local[..., 2]) - 0.5 * height], axis=-1)
-        outside = np.linalg.norm(np.maximum(beyond, 0.0), axis=-1)
-        return outside + np.minimum(beyond.max(axis=-1), 0.0)
+            if self.kind == "box":
+                beyond = np.abs(local) - 0.5 * np.asarray(self.dimensions)[:, None]
+            else:
+                height, radius = self.dimensions
+                around = np.hypot(local[0], local[1]) - radius
+                beyond = np.stack([around, np.abs(local[2]) - 0.5 * height])
+            inside = np.minimum(beyond.max(axis=0), 0.0)
+            distance = _length(np.maximum(beyond, 0.0, out=beyond)) + inside
+        return distance.reshape(points.shape[:-1])
 
     def coal_object(self) -> coal.CollisionObject:
         """The same for coal."""
@@ -137,13 +148,28 @@ class Scene:
 
     def nearest(self, centers: np.ndarray, radii: np.ndarray) -> Nearest:
         """Clearance of spheres with centers (..., n_spheres, 3) and radii (n_spheres,)."""
-        best = np.full(centers.shape[:-1], np.inf)
-        which = np.full(centers.shape[:-1], -1)
+        shape, n_spheres = centers.shape[:-1], len(radii)
+        n = centers[..., 0, 0].size
+        count = min(TOGETHER, n)
+        rows = np.pad(centers.reshape(n, n_spheres, 3), ((0, -n % count), (0, 0), (0, 0)), "edge")
+        # Cells of some samples of a sphere, (n_cells, count, 3).
+        cells = rows.reshape(-1, count, n_spheres, 3).swapaxes(1, 2).reshape(-1, count, 3)
+        best, which = np.full(cells.shape[:2], np.inf), np.full(cells.shape[:2], -1)
+        middles = cells.mean(axis=1)
+        reach = np.sqrt(((cells - middles[:, None]) ** 2).sum(axis=-1).max(axis=1)) + ROUNDING
+        away = [obstacle.signed_distance(middles) for obstacle in self.obstacles]
         for i, obstacle in enumerate(self.obstacles):
-            clearance = obstacle.signed_distance(centers) - radii
-            nearer = clearance < best
-            best[nearer], which[nearer] = clearance[nearer], i
-        return Nearest(best, which)
+            # What is farther than another obstacle all along these samples is nearest nowhere.
+            near = np.flatnonzero(away[i] - reach <= np.min(away, axis=0) + reach)
+            distance = obstacle.signed_distance(cells[near])
+            nearer = distance < best[near]
+            best[near] = np.where(nearer, distance, best[near])
+            which[near] = np.where(nearer, i, which[near])
+        distance, obstacle = (
+            table.reshape(-1, n_spheres, count).swapaxes(1, 2).reshape(-1, n_spheres)[:n]
+            for table in (best, which)
+        )
+        return Nearest((distance - radii).reshape(shape), obstacle.reshape(shape))
 
     def hits(self, center: np.ndarray, radius: float, obstacle: int) -> bool:
         """Whether a sphere touches an obstacle, as coal sees it."""
@@ -220,6 +246,44 @@ class _Smallest(NamedTuple):
         return found
 
 
+class _Joint(NamedTuple):
+    """A joint as pinocchio read it: it turns about an axis, or slides along it."""
+
+    parent: int
+    column: int  # of its value
+    rotation: np.ndarray  # of its frame in that of its parent
+    origin: np.ndarray
+    axis: np.ndarray
+    turns: bool
+
+
+def _turns(axis: np.ndarray, angles: np.ndarray) -> np.ndarray:
+    """Rotations (n, 3, 3) about a unit axis, by Rodrigues' formula."""
+    x, y, z = axis
+    cross = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
+    sines, versines = np.sin(angles)[:, None, None], (1.0 - np.cos(angles))[:, None, None]
+    return np.eye(3) + sines * cross + versines * (cross @ cross)
+
+
+def _joints_of(model: pinocchio.Model) -> list[_Joint]:
+    """The joints of a model, but for its root."""
+    found = []
+    for i in range(1, model.njoints):
+        data = model.joints[i].createData()
+        model.joints[i].calc(data, np.zeros(model.nq))
+        along, about = np.array(data.S).ravel().reshape(2, 3)
+        placed, turns = model.jointPlacements[i], bool(about.any())
+        frame = placed.rotation.copy(), placed.translation.copy()
+        axis = about if turns else along
+        found.append(_Joint(model.parents[i], model.joints[i].idx_q, *frame, axis, turns))
+    return found
+
+
+@cache
+def _shares(parts: int) -> np.ndarray:
+    return np.linspace(0.0, 1.0, parts + 1)[:, None]
+
+
 class Judge:
     """Judges the joint paths of a robot.
 
@@ -245,7 +309,7 @@ class Judge:
                 limit.set(name, limit.get(name, "1"))
         xml = ET.tostring(text.getroot(), encoding="unicode")
         self._model = pinocchio.buildModelFromXML(xml)
-        self._data = self._model.createData()
+        self._chain = _joints_of(self._model)
         kind = pinocchio.GeometryType.COLLISION
         shapes = pinocchio.buildGeomFromUrdfString(self._model, xml, kind).geometryObjects
         self.radii = np.array([shape.geometry.radius for shape in shapes])
@@ -273,6 +337,7 @@ class Judge:
         counts = np.array([frozenset(pair) not in apart for pair in names])
         counts &= (self._joints[first] != self._joints[second]) & (links[first] != links[second])
         self.pairs = np.stack([first[counts], second[counts]], axis=1)
+        self._assert_as_pinocchio()
         self._judged = self.pairs[self._changes_or_touches()]
 
     def _changes_or_touches(self) -> np.ndarray:
@@ -287,20 +352,38 @@ class Judge:
 
     def centers(self, joints: np.ndarray) -> np.ndarray:
         """Centers (n, n_spheres, 3) [m] of the spheres at joint values (n, n_joints)."""
-        model, data = self._model, self._data
-        rotations = np.empty((len(joints), model.njoints, 3, 3))
-        origins = np.empty((len(joints), model.njoints, 3))
-        placed = np.empty(model.nq)
-        for i, row in enumerate(np.asarray(joints, dtype=np.float64)):
-            placed[self._order] = row
-            pinocchio.forwardKinematics(model, data, placed)
-            for joint in self._of_joint:
-                rotations[i, joint] = data.oMi[joint].rotation
-                origins[i, joint] = data.oMi[joint].translation
-        turned = np.empty((len(joints), len(self.radii), 3))
+        placed = np.empty((len(joints), self._model.nq))
+        placed[:, self._order] = joints
+        shape = self._model.njoints, len(joints), 3
+        rotations, origins = np.empty((*shape, 3)), np.empty(shape)
+        rotations[0], origins[0] = np.eye(3), 0.0
+        for i, joint in enumerate(self._chain, 1):
+            parent, value = rotations[joint.parent], placed[:, joint.column]
+            frame = parent @ joint.rotation
+            origins[i] = origins[joint.parent] + parent @ joint.origin
+            if joint.turns:
+                rotations[i] = frame @ _turns(joint.axis, value)
+            else:
+                rotations[i] = frame
+                origins[i] += (frame @ joint.axis) * value[:, None]
+        centers = np.empty((len(joints), len(self.radii), 3))
         for joint, of_joint in self._of_joint.items():
-            turned[:, of_joint] = self._offsets[of_joint] @ rotations[:, joint].transpose(0, 2, 1)
-        return turned + origins[:, self._joints]
+            turned = self._offsets[of_joint] @ rotations[joint].transpose(0, 2, 1)
+            centers[:, of_joint] = turned + origins[joint][:, None]
+        return centers
+
+    def _assert_as_pinocchio(self) -> None:
+        """The same motion for many configurations at once is that of pinocchio, one by one."""
+        joints = np.random.default_rng(1).uniform(-2.0, 2.0, (4, self._model.nq))
+        data, centers = self._model.createData(), self.centers(joints)
+        for row, found in zip(joints, centers, strict=True):
+            placed = np.empty(self._model.nq)
+            placed[self._order] = row
+            pinocchio.forwardKinematics(self._model, data, placed)
+            frames = [data.oMi[i] for i in self._joints.tolist()]
+            truth = [frame.act(at) for frame, at in zip(frames, self._offsets, strict=True)]
+            if not np.allclose(found, truth, rtol=0.0, atol=1e-9):
+                raise RuntimeError("kinematics must be those of pinocchio")
 
     def gaps(self, centers: np.ndarray) -> np.ndarray:
         """Clearance (n, n_pairs) of the pairs of spheres."""
@@ -312,8 +395,14 @@ class Judge:
 
     def _gaps_of(self, pairs: np.ndarray, centers: np.ndarray) -> np.ndarray:
         first, second = pairs.T
-        away = np.linalg.norm(centers[:, first] - centers[:, second], axis=-1)
-        return away - self.radii[first] - self.radii[second]
+        x, y, z = np.ascontiguousarray(centers.transpose(2, 1, 0))
+        squared = np.zeros((len(pairs), len(centers)))
+        for coordinate in (x, y, z):
+            away = coordinate[first]
+            away -= coordinate[second]
+            away *= away
+            squared += away
+        return np.sqrt(squared, out=squared).T - (self.radii[first] + self.radii[second])
 
     def judge(self, path: np.ndarray, scene: Scene, steps: Sequence[float] = STEPS) -> Judgement:
         """Judges a joint path (horizon, n_joints), straight from waypoint to waypoint.
@@ -366,7 +455,7 @@ class Judge:
         found, parts = [np.empty((0, 0))] * len(begins), np.ones(len(begins), dtype=int)
         left = np.arange(len(begins))
         while len(left):
-            shares = [np.linspace(0.0, 1.0, parts[i] + 1)[:, None] for i in left]
+            shares = [_shares(parts[i]) for i in left.tolist()]
             for i, s in zip(left, shares, strict=True):
                 found[i] = (1.0 - s) * begins[i] + s * ends[i]
             joints = np.concatenate([found[i] for i in left])
@@ -391,6 +480,8 @@ class Judge:
         may = (least < found.world).any(axis=1)
         # Spheres on the axes of the joints between them keep their distance.
         changes = np.ptp(gaps, axis=0) > ROUNDING
+        longest = ways.max(axis=0, initial=0.0)[self._judged].sum(axis=1)
+        changes &= gaps.min(axis=0) - 0.5 * longest < found.self
         if changes.any():
             first, second = self._judged[changes].T
             gaps = gaps[:, changes]
