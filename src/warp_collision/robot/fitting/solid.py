@@ -34,9 +34,9 @@ class Solid:
         rounding: error of a distance near it [m].
     """
 
-    def __init__(self, name: str, mesh: MeshLike | Shape):
+    def __init__(self, name: str, mesh: MeshLike | Shape, grid_cells: int = _GRID_CELLS):
         self._world: MeshWorld | None = MeshWorld(
-            max_obstacles=1, device="cpu", grid_cells=_GRID_CELLS
+            max_obstacles=1, device="cpu", grid_cells=grid_cells
         )
         if isinstance(mesh, Shape):
             if isinstance(mesh, HalfSpace):

@@ -154,33 +154,41 @@ def follow(pieces: Sequence[ConvexPiece], triangles: Array, overshoot: float | N
         overshoot = max(_OVERSHOOT * float(np.linalg.norm(mesh.extents)), _LEAST_OVERSHOOT)
         if whole > _MOST_FILLED * abs(mesh.volume):
             return False
-    return not _stick_out(pieces, Solid("mesh", (mesh.vertices, mesh.faces)), overshoot)
+    solid = Solid("mesh", (mesh.vertices, mesh.faces), grid_cells=0)
+    return not _stick_out(pieces, solid, overshoot)
 
 
 def _stick_out(pieces: Sequence[ConvexPiece], solid: Solid, length: float) -> bool:
     """Whether a facet of pieces is farther than a length [m] from a solid, or nearly so.
 
     Distances grow by no more than the way: facets are halved until these bound all of them. The
-    distance from one triangle is convex, so that of a facet is at most the largest at its corners.
+    distance from one triangle is convex, so that that of a facet is at most the largest at its
+    corners. Bounds of the distance at the center come from that triangle and from the facet that
+    was halved. The distance itself is computed where these leave open what it says.
     """
     hulls = [_facets(piece.points) for piece in pieces]
     facets, counts = np.concatenate(hulls), [*map(len, hulls)]
-    wider = np.repeat([piece.radius for piece in pieces], counts)
-    tree = KDTree(centers(solid.triangles))
+    limit = length - np.repeat([piece.radius for piece in pieces], counts)
+    middle, tree = centers(facets), KDTree(centers(solid.triangles))
+    high = np.full(len(facets), np.inf)
+    low = -high
     while len(facets):
-        farthest, reach = solid.distance(centers(facets)) + wider, radii(facets)
-        is_open = farthest + reach > length
-        if (farthest > length).any():
+        before, middle = middle, centers(facets)
+        way, reach = np.linalg.norm(middle - before, axis=1), radii(facets)
+        points = np.concatenate([facets, middle[:, None]], axis=1).reshape(-1, 3)
+        near = solid.triangles[tree.query(middle)[1]].repeat(4, axis=0)
+        away = np.linalg.norm(closest_point(near, points) - points, axis=1).reshape(-1, 4)
+        low, high = np.maximum(low - way, -away[:, 3]), np.minimum(high + way, away[:, 3])
+        is_open = ~((away[:, :3].max(axis=1) <= limit) | (high + reach <= limit))
+        asked = np.flatnonzero(is_open & ((high > limit) | (low + reach <= limit)))
+        if len(asked):
+            low[asked] = high[asked] = solid.distance(middle[asked])
+        is_open &= ~(high + reach <= limit)
+        if (low > limit).any() or (is_open & (reach < _FINE * length)).any():
             return True
-        if not is_open.any():
-            return False
-        near = solid.triangles[tree.query(centers(facets[is_open]))[1]]
-        closest = closest_point(near.repeat(3, axis=0), facets[is_open].reshape(-1, 3))
-        away = np.linalg.norm(closest.reshape(-1, 3, 3) - facets[is_open], axis=-1).max(axis=1)
-        is_open[is_open] = ~(away + wider[is_open] <= length)  # flat ones have none
-        if (is_open & (reach < _FINE * length)).any():
-            return True
-        facets, wider = bisected(facets[is_open]), np.tile(wider[is_open], 2)
+        facets = bisected(facets[is_open])
+        low, high, limit = (np.tile(x[is_open], 2) for x in (low, high, limit))
+        middle = np.tile(middle[is_open], (2, 1))
     return False
 
 
