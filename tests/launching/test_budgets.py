@@ -118,10 +118,11 @@ def test_no_call_waits_that_need_not() -> None:
     waits = {n: budget.waits for n, budget in budgets.read_kept()["budgets"].items()}
     # At the first query for the distance grids of all meshes, and for the tree.
     assert {waits.pop(name) for name in public_calls.FIRST_CALLS} == {2}
-    # To read what is on the device. An update waits twice before a buffer is written that other
-    # streams may have read, twice where it frees what these read, and at its end, for all of them.
+    # To read what is on the device. An update of a cloud waits before it writes a buffer that other
+    # streams may have read, and each update at its end, where it frees what these have read. The
+    # host needs the voxels of a map, and the number of faces of each of its two grids.
     sensing = {name: waits.pop(name) for name in public_calls.SENSING}
-    assert [*sensing.values()] == [0, 1, 1, 5]
+    assert [*sensing.values()] == [0, 1, 1, 2, 1 + 2 * 2]
     assert {name: n for name, n in waits.items() if n} == dict.fromkeys(READING, 1)
 
 

@@ -15,7 +15,9 @@ from differentiable import assert_same
 from warp_collision import (
     CollisionCost,
     MeshWorld,
+    PointCloud,
     Sphere,
+    VoxelGrid,
     in_collision,
     sphere_cost,
     swept_sphere_cost,
@@ -191,6 +193,48 @@ def test_tables_of_a_world_are_there_on_another_stream(
     cuda.synchronize()
     assert hit.item() is (change == "grown")
     assert (costs.item() > 0.0) is (change == "grown")
+
+
+def seen_by(rng: np.random.Generator, kind: str) -> PointCloud | VoxelGrid:
+    """Points or voxels, other ones each time."""
+    if kind == "cloud":
+        return PointCloud(rng.uniform(-0.3, 0.3, (int(rng.integers(5, 50)), 3)), 0.1, capacity=50)
+    return VoxelGrid(rng.uniform(size=(6, 6, 6)) < 0.3, 0.1, (-0.3, -0.3, -0.3))
+
+
+@pytest.mark.parametrize("kind", ["cloud", "grid"])
+def test_updates_beside_queries_of_another_stream(
+    kind: str, streams: tuple[Any, Any], gpu: torch.device, cuda: Any
+) -> None:
+    """Those launched before see the old content or the new one, those after it the new one."""
+    rng = np.random.default_rng(96)
+    contents = [seen_by(rng, kind) for _ in range(5)]
+    spheres = torch.tensor(rng.uniform(-0.4, 0.4, (1, 1, 200, 4)), dtype=torch.float32)
+    spheres[..., 3] = 0.05
+    expected = []
+    for content in contents:
+        alone = MeshWorld()
+        alone.add("seen", content)
+        expected.append(sphere_cost(spheres, alone))
+    world, on_gpu = MeshWorld(device=gpu), spheres.to(gpu)
+    world.add("seen", contents[0])
+    sphere_cost(on_gpu, world)
+    cuda.synchronize()
+    found = []
+    for content in contents[1:]:
+        with cuda.stream(streams[1]):
+            cuda._sleep(LONG)
+            found.append(sphere_cost(on_gpu, world))
+        with cuda.stream(streams[0]):
+            cuda._sleep(LONG)
+            world.update("seen", content)
+    with cuda.stream(streams[1]):
+        found.append(sphere_cost(on_gpu, world))
+    cuda.synchronize()
+    for cost, before, after in zip(found, expected, [*expected[1:], expected[-1]], strict=True):
+        of_old, of_new = ((cost.cpu() - e).abs().max() < 1e-5 for e in (before, after))
+        assert of_old or of_new
+    assert (found[-1].cpu() - expected[-1]).abs().max() < 1e-5
 
 
 def test_threads_share_a_stream(gpu: torch.device) -> None:

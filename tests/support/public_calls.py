@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Callable
 from functools import cached_property, partial
@@ -472,6 +473,25 @@ def cloud_update(o: Operands, points: Tensor) -> Callable[[], object]:
     return lambda: world.update("seen", points)
 
 
+def map_update(o: Operands) -> Callable[[], object]:
+    """The world gets what is occupied and what is unseen of two maps in turn."""
+    world, maps = MeshWorld(device=o.device), []
+    for scale in (1.0, 0.8):
+        seen = OccupancyMap(((-0.5, -1.0, -1.0), (2.0, 1.0, 1.0)), 0.1, device=o.device)
+        seen.integrate(scale * image_of(CPU), _LENS, _CAMERA, time=0.0)
+        maps.append(seen)
+    turns = itertools.cycle(maps)
+    grid = next(turns).to_voxel_grid()
+    world.load({"seen": grid.seen, "unseen": grid.unseen})
+
+    def update() -> None:
+        grid = next(turns).to_voxel_grid()
+        world.update("seen", grid.seen)
+        world.update("unseen", grid.unseen)
+
+    return update
+
+
 # What sensors see. The host sorts pixels, and tells whether points are numbers: it reads what is on
 # a device, once.
 SENSING: dict[str, Maker] = {
@@ -481,5 +501,6 @@ SENSING: dict[str, Maker] = {
         PointCloud.from_depth, image_of(o.device), _LENS, _CAMERA
     ),
     "MeshWorld.update, PointCloud": lambda o: cloud_update(o, o.spheres[0, 0, :, :3].cpu()),
+    "MeshWorld.update, both parts of an OccupancyMap": map_update,
 }
 CALLS: dict[str, Maker] = calls_of_spheres() | calls_of_worlds() | calls_of_robots()

@@ -13,6 +13,7 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -44,16 +45,16 @@ os.register_at_fork(after_in_child=_forget_threads)
 def retire(objects: list[Any], device: torch.device) -> None:
     """Frees objects as soon as no launch can read them.
 
-    On CUDA a launch outlives its call: this waits for the device, which only structural
-    changes of a world do.
+    On CUDA a launch outlives its call: this waits once for all streams of the device, which only
+    structural changes of a world do. So other streams may read what was written before.
     """
     if not objects:
         return
-    synchronize_all(device)
     with _lock:
         retired.append((next(launch_times), list(objects), device))
     objects.clear()
-    free_unread()
+    if device not in free_unread():
+        synchronize_all(device)
 
 
 def wait_for_launches(device: torch.device) -> None:
@@ -61,7 +62,6 @@ def wait_for_launches(device: torch.device) -> None:
 
     What had left the tables before is read by nobody then, and may be written to.
     """
-    synchronize_all(device)
     begun = readers.copy()
     while not begun.isdisjoint(readers.copy()):
         time.sleep(1e-5)
@@ -95,16 +95,22 @@ def _free_abandoned() -> None:
     del _abandoned[: len(abandoned)]  # more may have come since
 
 
-def free_unread() -> None:
-    """Frees retired objects that no launch in progress can read. Each launch ends with it."""
+def free_unread() -> Collection[torch.device]:
+    """Frees retired objects that no launch in progress can read. Each launch ends with it.
+
+    Returns:
+        The GPUs that it has waited for.
+    """
     if not retired:
-        return
+        return ()
     with _lock:
         oldest = min(readers.copy(), default=math.inf)  # other threads change it
         waits = [begins >= oldest or is_capturing(device) for begins, _, device in retired]
         unread = [entry for entry, is_kept in zip(retired, waits, strict=True) if not is_kept]
         retired[:] = [entry for entry, is_kept in zip(retired, waits, strict=True) if is_kept]
-    for device in {entry[2] for entry in unread if is_gpu(entry[2])}:
+    devices = {entry[2] for entry in unread if is_gpu(entry[2])}
+    for device in devices:
         synchronize_all(device)  # their launches may outlive the calls
     _free_abandoned()
     del unread  # not under the lock
+    return devices

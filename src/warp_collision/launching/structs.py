@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from warp_collision.devices import CPU, sent
+
 
 def offset_in(kind: Any, name: str) -> int:
     """Where a field stands in a struct, in bytes."""
@@ -20,6 +22,11 @@ def upload_struct(value: Any, device: torch.device) -> Tensor:
     # Not by a NumPy dtype: each time NumPy parses its fields with Python's own parser, which
     # threads of Python 3.11 upset for each other (CPython issue 106905).
     return torch.from_numpy(np.frombuffer(value.__ctype__(), np.uint8).copy()).to(device)[None]
+
+
+def sent_struct(value: Any, device: torch.device) -> Tensor:
+    """The same for work on torch's current stream, without a wait; see `devices.sent`."""
+    return sent(upload_struct(value, CPU), device)
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from torch.nn.functional import max_pool2d
 from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.kernels.height_distance import HeightMap
 from warp_collision.kernels.mesh_record import Shape as ShapeKind
-from warp_collision.launching.structs import upload_struct
+from warp_collision.launching.structs import sent_struct
 from warp_collision.obstacles.sensed import Sensed, Uploaded, length_of
 from warp_collision.obstacles.shapes import Triangles
 from warp_collision.obstacles.units import warn_of_extent
@@ -157,7 +157,7 @@ class HeightField(Sensed):
         field.lower = wp.vec2(*(-0.5 * np.array(self.size)))
         field.cell = wp.vec2(*(np.array(self.size) / shape))
         field.base = -self.base
-        return Uploaded(upload_struct(field, device), [heights, blocks, levels])
+        return Uploaded(sent_struct(field, device), [heights, blocks, levels])
 
 
 def _pyramid(heights: Tensor) -> tuple[Tensor, Tensor]:

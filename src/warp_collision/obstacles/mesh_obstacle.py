@@ -11,13 +11,13 @@ import numpy as np
 import torch
 import warp as wp
 
-from warp_collision.devices import CPU, require_memory, sent
+from warp_collision.devices import require_memory
 from warp_collision.kernels.mesh_record import CONVEX, EXACT_WINDING, SHEET, WINDING, MeshRecord
 from warp_collision.launching import launch
 from warp_collision.launching.deferred_free import wait_for_launches
 from warp_collision.launching.edit import Edit
 from warp_collision.launching.graph_memory import keep_for_graphs
-from warp_collision.launching.structs import offset_in, upload_struct
+from warp_collision.launching.structs import offset_in, sent_struct, upload_struct
 from warp_collision.obstacles.distance_grid import GRID_CELLS, create_grid
 from warp_collision.obstacles.geometry import Geometry, MeshLike
 from warp_collision.obstacles.mesh_report import MeshReport
@@ -137,14 +137,14 @@ class MeshObstacle:
             describe_sensed(record, sensed, self._uploaded)
             edit.then(wait_for_launches, device)
             self._uploaded.write(edit, sensed.balls_on(device)[:, None])
-            edit.then(self.record.copy_, sent(upload_struct(record, CPU), device))
+            edit.then(self.record.copy_, sent_struct(record, device))
             edit.then(vars(self).update, vars(new))
             return self
         new._uploaded, new._spare = self._spare, None
         if sensed.capacity is not None:
             new._spare = self._uploaded
         new._describe(record, sensed, device, self)
-        new.record = sent(upload_struct(record, CPU), device)
+        new.record = sent_struct(record, device)
         return new
 
     def capture_update(self, name: str, points: Any) -> None:

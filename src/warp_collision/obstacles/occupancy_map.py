@@ -37,7 +37,7 @@ from warp_collision.kernels.voxel_transform import LARGEST_BAND
 from warp_collision.kernels.window_tables import widen_windows
 from warp_collision.launching import launch
 from warp_collision.launching.edit import Edit
-from warp_collision.launching.structs import upload_struct
+from warp_collision.launching.structs import sent_struct, upload_struct
 from warp_collision.messages import any_error_at, escaped
 from warp_collision.obstacles.camera import Camera, camera_of
 from warp_collision.obstacles.depth_image import DepthImage
@@ -604,7 +604,7 @@ class OccupancyMap:
         """Stages that what a view sees through is free; the view on the device."""
         bounds = sent(bounds, self._device)
         view.levels = max(min(min(bounds.shape).bit_length(), _LEVELS), 1)
-        camera = sent(upload_struct(view, CPU), self._device)
+        camera = sent_struct(view, self._device)
         windows = _windows(bounds, view.levels)
         blocks = tuple(-(-count // int(BLOCK)) for count in reversed(self.shape))
         self._write(

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from warp_collision.kernels.nearest_part import PartTree
 from warp_collision.launching.edit import Edit
-from warp_collision.launching.structs import offset_in, upload_struct
+from warp_collision.launching.structs import offset_in, sent_struct
 from warp_collision.obstacles.radix_tree import RadixTree
 from warp_collision.obstacles.sensed import Uploaded
 
@@ -35,7 +35,7 @@ class PartBuffers(Uploaded):
         self.tree = PartTree()
         self.tree.bvh, self.tree.parts = self._built.id, self.parts.data_ptr()
         self.tree.stride = stride
-        struct = upload_struct(self.tree, device)  # has that radius
+        struct = sent_struct(self.tree, device)  # has that radius
         place = offset_in(PartTree, "largest") // 4
         self._largest = struct.view(torch.float32)[0, place : place + 1]
         self._largest.copy_(_largest(given))

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 import warp as wp
 
-from warp_collision.devices import CPU
+from warp_collision.devices import CPU, sent
 from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.kernels.esdf_grid import EsdfMap
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.mesh_record import Shape as ShapeKind
 from warp_collision.kernels.voxel_distance import VoxelMap
-from warp_collision.launching.structs import upload_struct
+from warp_collision.launching.structs import sent_struct
 from warp_collision.obstacles.part_tree import PartBuffers
 from warp_collision.obstacles.sensed import Sensed, Uploaded, length_of
 from warp_collision.obstacles.shapes import Triangles, box_around
@@ -94,7 +94,7 @@ class EsdfGrid(Sensed):
         grid.origin, grid.cell = wp.vec3(*(self.origin + 0.5 * self.voxel_size)), self.voxel_size
         grid.shape = wp.vec3i(*self.values.shape)
         grid.slack = self.error + _HALF_DIAGONAL * self.voxel_size
-        return Uploaded(upload_struct(grid, device), [values])
+        return Uploaded(sent_struct(grid, device), [values])
 
 
 class VoxelGrid(Sensed):
@@ -341,7 +341,8 @@ class VoxelGrid(Sensed):
 
     def _solid_on(self, device: torch.device) -> torch.Tensor:
         """(nz, ny, nx) uint8 on a device."""
-        return torch.from_numpy(np.array(self.occupied.T, np.uint8, order="C")).to(device)
+        solid = torch.from_numpy(np.array(self.occupied.T, np.uint8, order="C"))
+        return sent(solid, device)
 
     def _faces(self, solid: torch.Tensor, *before: Any) -> Faces:
         return faces_of(solid, self._is_solid_outside, self.origin, self.voxel_size, *before)
@@ -381,7 +382,7 @@ class VoxelGrid(Sensed):
         voxels.origin, voxels.cell = wp.vec3(*self.origin), self.voxel_size
         voxels.shape = wp.vec3i(*self.occupied.shape)
         voxels.outside = -1.0 if self._is_solid_outside else 1.0
-        return VoxelTables(upload_struct(voxels, squares.device), tree, squares, faces)
+        return VoxelTables(sent_struct(voxels, squares.device), tree, squares, faces)
 
 
 class VoxelTables(Uploaded):

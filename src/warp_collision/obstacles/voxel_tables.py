@@ -19,7 +19,7 @@ from warp_collision.kernels.voxel_transform import (
     transform_rows,
 )
 from warp_collision.launching.launch import launch
-from warp_collision.launching.structs import upload_struct
+from warp_collision.launching.structs import sent_struct
 
 
 def squares_of(solid: Tensor, is_solid_outside: bool, band: int = int(BAND)) -> Tensor:
@@ -38,12 +38,12 @@ def squares_of(solid: Tensor, is_solid_outside: bool, band: int = int(BAND)) -> 
     lines.shape, lines.lanes, lines.band = wp.vec3i(nx, ny, nz), lanes, band
     lines.outside = -1 if is_solid_outside else 1
     lines.count = nx
-    arguments = solid.view(-1), upload_struct(lines, device), squares.view(-1)
+    arguments = solid.view(-1), sent_struct(lines, device), squares.view(-1)
     launch(transform_rows, (ny * nz,), *arguments, device=device)
     for count, stride, others, across in ((ny, nx, nz, nx * ny), (nz, nx * ny, ny, nx)):
         lines.count, lines.stride, lines.across = count, stride, across
         found = torch.empty_like(squares)
-        arguments = squares.view(-1), upload_struct(lines, device), found.view(-1)
+        arguments = squares.view(-1), sent_struct(lines, device), found.view(-1)
         launch(transform_along, (others, -(-nx // lanes)), *arguments, device=device)
         squares = found
     return squares
@@ -122,7 +122,7 @@ def faces_of(
         planes.outside, planes.axes = int(is_solid_outside), wp.vec3i(*axes)
         planes.origin, planes.cell = wp.vec3d(*origin), edge
         planes.first = ranges[2 - axes[0]].start
-        tables.append(upload_struct(planes, device))
+        tables.append(sent_struct(planes, device))
     sizes = [len(cells) + 1 for cells in reversed(ranges)]
     counts = torch.zeros(sum(sizes), dtype=torch.int32, device=device)
     for table, part in zip(tables, counts.split(sizes), strict=True):

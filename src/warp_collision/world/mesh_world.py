@@ -391,11 +391,13 @@ class MeshWorld(WorldReader):
         for change in changes:
             self._storage.ignored.stage(edit, change.env, change.slots)
         edit.then(self._changed)
-        for change in changes:
-            if change.dropped:
-                edit.then(retire, change.dropped, self.device)
+        # Either way other streams may read what was written.
+        dropped = [change.dropped for change in changes if change.dropped]
+        for slots in dropped:
+            edit.then(retire, slots, self.device)
         edit.run()
-        synchronize(self.device)
+        if not dropped:
+            synchronize(self.device)
 
     def _changed(self) -> None:
         self._storage.ids_are_written()
