@@ -21,6 +21,9 @@ pq = pytest.importorskip("pyarrow.parquet")
 pd = pytest.importorskip("pandas")
 
 
+PAGE = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
+
+
 def write_paths(folder: Path, count: int, horizon: int | None = None) -> Path:
     """A Parquet file of paths of problems, and a file for each of their worlds."""
     rows = problem_rows(count, seed=9, horizon=horizon)
@@ -123,6 +126,40 @@ def test_errors_are_rows(tmp_path, capsys):
     assert not labels.free[1:4].any()
 
 
+def test_the_three_most_frequent_reasons_are_told(tmp_path, capsys):
+    """Of all rows in the folder, the most frequent first, and of those of earlier runs too."""
+    file = write_paths(tmp_path, 14)
+    rows = pq.read_table(file).to_pylist()
+    for index, row in enumerate(rows[:11]):
+        if index < 4:
+            row["path"] = [[0.0] * 6] * 2
+        elif index < 7:
+            row["world"] = "none.yaml"
+        elif index < 9:
+            row["path"][0][0] = float("inf")
+        elif index < 10:
+            row["path"] = []
+        else:
+            row["path"][0][0] = 1e30
+    order = np.random.default_rng(4).permutation(14)
+    pq.write_table(pa.Table.from_pylist([rows[index] for index in order]), file)
+    for count in (14, 0):
+        assert label(tmp_path, "out", "--part-rows=4", "--batch-rows=3") == 1
+        lines = capsys.readouterr().out.splitlines()
+        (begin,) = (i for i, line in enumerate(lines) if line.endswith("have errors, most often:"))
+        assert lines[begin] == f"11 rows of {tmp_path / 'out'} have errors, most often:"
+        assert lines[begin + 1] == "  4 x path must have shape (horizon, 7), got (2, 6)"
+        assert lines[begin + 2].startswith("  3 x ")
+        assert lines[begin + 2].endswith("none.yaml: no such file")
+        assert lines[begin + 3] == "  2 x path must be finite, got inf at waypoint 0"
+        assert lines[begin + 4] == "--retry-errors labels them again"
+        assert lines[begin - 1].startswith(f"{count} paths labelled")
+    assert label(tmp_path, "out", "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [*found["errors"].values()] == [4, 3, 2]
+    assert (found["labelled"], found["errors_in_all"]) == (0, 11)
+
+
 def test_wrong_usage(tmp_path, capsys):
     write_paths(tmp_path, 2)
     assert label(tmp_path, "out", "--workers=2") == 2
@@ -163,7 +200,25 @@ def test_ids_keep_their_type(tmp_path):
     assert len(joined) == 8
 
 
-def test_another_run_into_the_folder_is_refused(tmp_path, capsys):
+def test_the_data_loader_of_the_page_finds_the_rows_that_are_free(tmp_path):
+    """By ids that are numbers, in the labels that the command wrote."""
+    paths = write_paths(tmp_path, 40, horizon=8)
+    with_ids(tmp_path, [*range(100, 140)])
+    assert label(tmp_path, "out", "--quiet") == 0
+    (block,) = (text for text in PAGE.split("```python\n") if "class FreePaths" in text)
+    names: dict = {"pq": pq}
+    exec(block.partition("loader =")[0], names)
+    data = names["FreePaths"](paths, tmp_path / "out")
+    found = [*names["DataLoader"](data, batch_size=None)]
+    joined = pd.read_parquet(paths).merge(read(tmp_path / "out"), on="id")
+    expected = joined[joined.free]
+    assert 3 < len(found) == len(expected) < 40
+    for (path, clearance), row in zip(found, expected.itertuples(), strict=True):
+        np.testing.assert_array_equal(path.numpy(), np.stack(row.path))
+        assert clearance == row.clearance
+
+
+def test_another_run_into_the_folder_is_refused(tmp_path, capsys, monkeypatch):
     """Else old and new answers would stand in one table."""
     file = write_paths(tmp_path, 8)
     assert label(tmp_path, "out", "--outputs", "free", "--quiet") == 0
@@ -172,10 +227,21 @@ def test_another_run_into_the_folder_is_refused(tmp_path, capsys):
     told = " ".join(capsys.readouterr().err.split())
     assert "has labels of another run, whose outputs was ['free'], got None" in told
     world = next((tmp_path / "worlds").iterdir())
-    content = world.read_text()
+    content, about = world.read_text(), world.stat()
     world.write_text(content + " ")
     assert label(tmp_path, "out", "--outputs", "free", "--quiet") == 2
     assert "whose world was" in capsys.readouterr().err
+    world.write_text(content)
+    os.utime(world, ns=(about.st_atime_ns, about.st_mtime_ns))
+    robot = tmp_path / "panda.urdf"
+    robot.write_text(PANDA.read_text() + "<!-- -->")
+    (tmp_path / "meshes").symlink_to(PANDA.parent / "meshes")
+    assert label(tmp_path, "out", "--outputs", "free", "--quiet", f"--robot={robot}") == 2
+    assert "whose robot was" in capsys.readouterr().err
+    monkeypatch.setattr("warp_collision.cli.label_paths.version", lambda name: "0.0")
+    assert label(tmp_path, "out", "--outputs", "free", "--quiet") == 2
+    assert "whose version was" in capsys.readouterr().err
+    monkeypatch.undo()
     file.write_bytes(file.read_bytes())  # at another time
     assert label(tmp_path, "out", "--outputs", "free", "--quiet") == 2
     assert "whose inputs was" in capsys.readouterr().err
@@ -229,8 +295,7 @@ def test_shards_write_into_one_folder_at_the_same_time(tmp_path):
 
 def slurm_script() -> str:
     """The array of Slurm jobs that the page on data sets has."""
-    page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
-    (script,) = (block for block in page.split("```") if "#SBATCH" in block)
+    (script,) = (block for block in PAGE.split("```") if "#SBATCH" in block)
     assert "#SBATCH --array=0-7 " in script
     return script.removeprefix("text\n")
 
@@ -419,6 +484,17 @@ def test_a_worker_that_is_killed_changes_nothing(tmp_path):
     assert written < 1000, "it was killed too late"
     assert json.loads(told)["labelled"] == 1200
     pd.testing.assert_frame_equal(read(out), read(tmp_path / "one"), check_exact=True)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # Ray warns of itself
+def test_the_command_does_not_wait_for_gpus_that_no_machine_has(tmp_path, capsys):
+    pytest.importorskip("ray")
+    write_paths(tmp_path, 2)
+    assert label(tmp_path, "out", "--ray", "--gpus-per-worker=64") == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "gpus_per_worker must be at most" in told
+    assert "as many GPUs as a machine of the cluster has, got 64" in told
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import gc
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -219,6 +220,24 @@ def test_certificates_of_all_paths_follow_an_obstacle(viewer):
     assert not np.array_equal(shown._traces["free"].colors, before)
     assert shown._choice.value == "hits: proven free"
     assert "proven free" in shown._verdict.content
+
+
+def test_a_path_is_opened_while_others_are_proven(viewer):
+    """The page says what was known before; labels may change before the choice is read."""
+    far = path_of().clone()
+    far[:, 0] = torch.linspace(1.5, 2.0, 9)
+    viewer.add_paths({"hits": path_of(), "free": far})
+    shown = viewer._paths
+    for name, known in (("free", "not proven yet"), ("hits", "proven free")):
+        assert viewer.wait(60)
+        shown._choice._impl.value = f"{name}: {known}"  # as a message of the page sets it
+        shown._tell_labels()
+        shown._chosen(SimpleNamespace(client=object(), target=shown._choice))
+        assert viewer.wait(60)
+        assert shown._open == name
+        assert shown._choice.value in shown._choice.options
+        assert shown._choice.value.startswith(f"{name}: ")
+        assert shown.facts.is_free == (name == "free")
 
 
 def test_links_that_collide_with_each_other_are_coloured(viewer, panda):

@@ -102,7 +102,7 @@ class PathPanel:
                 self._traces.pop(name).remove()
             self._prove(name)
         self._hint.visible, self._folder.visible = False, True
-        self._choice.options = [self._label(name) for name in self._paths]
+        self._tell_labels()
 
     def _prove(self, name: str) -> None:
         """Checks a path, and draws it in the colours of the result."""
@@ -169,9 +169,11 @@ class PathPanel:
 
     def _tell_labels(self) -> None:
         """Lists the paths with what is known of each."""
+        # What was chosen last may not be open yet. Viser replaces a value that is no option.
+        name = self._named(self._choice.value) or self._open
+        if name is not None:
+            self._choice.value = self._label(name)
         self._choice.options = [self._label(name) for name in self._paths]
-        if self._open is not None:
-            self._choice.value = self._label(self._open)
 
     def clear(self) -> None:
         """Removes all paths."""
@@ -218,10 +220,17 @@ class PathPanel:
             )  # fmt: skip
 
     def _chosen(self, event: Any) -> None:
-        if event.client is not None:
-            index = self._choice.options.index(event.target.value)
-            name = [*self._paths][index]
+        if event.client is None:
+            return
+        name = self._named(event.target.value)
+        if name is not None:
             self._viewer.put("open", lambda: self.open(name))
+
+    def _named(self, label: str) -> str | None:
+        """The path of a label, which may say what was known before: pages are a little behind."""
+        chosen = label.rpartition(": ")[0]
+        labels = {self._label(name).rpartition(": ")[0]: name for name in reversed(self._paths)}
+        return labels.get(chosen)
 
     def open(self, name: str) -> None:
         """Shows one of the paths."""
