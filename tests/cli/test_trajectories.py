@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from cases import mostly_slow
 from robots import PANDA
 from warp_collision import MeshWorld, RobotSpheres
 from warp_collision.cli.__main__ import main
@@ -155,7 +156,7 @@ def test_wrong_options(capsys, world, words, tmp_path, monkeypatch):
     assert words in err
 
 
-@pytest.mark.parametrize("ending", ["csv", "npz", "json"])
+@pytest.mark.parametrize("ending", mostly_slow(("csv", "npz", "json"), ("json",)))
 def test_the_viewer_takes_trajectories(capsys, world, robot, tmp_path, monkeypatch, ending):
     pytest.importorskip("viser", reason="the extra 'view' brings the viewer")
     from warp_collision.viewer import Viewer

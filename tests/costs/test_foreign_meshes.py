@@ -13,6 +13,7 @@ import warp as wp
 
 import compare
 import shapes
+from cases import mostly_slow
 from primitives import KINDS, Call, paths
 from reference import sphere_cost
 from warp_collision import MeshWorld
@@ -172,7 +173,7 @@ def test_a_refit_mesh_is_noticed(change: str, kind: str, device: torch.device) -
     torch.testing.assert_close(again, after, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, ("swept",)))
 def test_the_next_mesh_with_the_same_id(kind: str, device: torch.device) -> None:
     """Memory of a mesh that is gone goes to the next one, id included."""
     body = lopsided()
@@ -220,7 +221,7 @@ def test_only_slots_that_are_checked_are_looked_at(device: torch.device) -> None
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, ("rest",)))
 def test_many_meshes_that_move(kind: str, device: torch.device) -> None:
     """So many that a tree is built; poses written by torch, and behind its back."""
     rng = np.random.default_rng(72)

@@ -278,7 +278,7 @@ def few_spheres(rng: np.random.Generator, poses: Array) -> Array:
     return shapes.rounded(spheres)
 
 
-@pytest.mark.parametrize("dt", [None, 0.5])
+@pytest.mark.parametrize("dt", mostly_slow((None, 0.5), (0.5,)))
 @pytest.mark.parametrize("seed", mostly_slow((11, 12), (11,)))
 def test_gradient_by_spheres(seed, dt, device):
     """Exact for any incoming gradient, the neighbours' part included."""

@@ -60,7 +60,7 @@ def _spread(kink: Array) -> Array:
     return np.maximum(kink, np.maximum(padded[:, :-2], padded[:, 2:]))
 
 
-@pytest.mark.parametrize("name", mostly_slow(shapes.CLOSED, ("robot_link",)))
+@pytest.mark.parametrize("name", mostly_slow(shapes.CLOSED, ("box",)))
 def test_cost_and_gradient(name: str, device: torch.device) -> None:
     rng = np.random.default_rng(31)
     obstacle = shapes.placed(name, rng)
@@ -114,7 +114,7 @@ def three_envs(rng: np.random.Generator) -> list[list[Obstacle]]:
     ]
 
 
-@pytest.mark.parametrize("horizon", [1, 2, 3])
+@pytest.mark.parametrize("horizon", mostly_slow((1, 2, 3), (1, 2)))
 def test_envs_disabled_meshes_and_spheres(horizon: int, device: torch.device) -> None:
     rng = np.random.default_rng(34)
     env_index = [2, 0, 1, 0]
@@ -211,7 +211,7 @@ def test_the_floor_of_the_speed_metric(min_speed: float, device: torch.device) -
 
 
 @pytest.mark.parametrize("name", mostly_slow(shapes.CLOSED, ("robot_link",)))
-@pytest.mark.parametrize("tolerance", [None, 1e-3])
+@pytest.mark.parametrize("tolerance", mostly_slow((None, 1e-3), (None,)))
 def test_within_the_tolerance_and_never_above(
     name: str, tolerance: float | None, device: torch.device
 ) -> None:

@@ -14,6 +14,7 @@ import compare
 import reference
 import reference_sweep
 import shapes
+from cases import mostly_slow
 from reference import Array
 from truth_boxes import Box, random_boxes, spheres_around
 from truth_gradients import FINE, assert_relative
@@ -86,7 +87,7 @@ def path_jacobian(cost: compare.Cost, spheres: Array, device: torch.device) -> A
     return jacobian
 
 
-@pytest.mark.parametrize("dt", [None, 0.1])
+@pytest.mark.parametrize("dt", mostly_slow((None, 0.1), (0.1,)))
 def test_swept_cost_among_boxes(dt: float | None, device: torch.device) -> None:
     """1,200 waypoints with their neighbours' parts, at rest and with the speed metric."""
     rng, boxes, world = boxes_and_world(133, device)
@@ -169,7 +170,9 @@ def test_torch_agrees(device: torch.device) -> None:
 # -- descent --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["box", "icosphere", "torus", "robot_link"])
+@pytest.mark.parametrize(
+    "name", mostly_slow(("box", "icosphere", "torus", "robot_link"), ("box", "torus"))
+)
 def test_descent_leaves_an_obstacle(name: str, device: torch.device) -> None:
     """1,000 colliding spheres in all: the reference's sdf grows on every accepted small step."""
     rng = np.random.default_rng(134)

@@ -48,7 +48,7 @@ def run(function, *arguments):
         pytest.param(os.abort, (), "SIGABRT", marks=pytest.mark.slow),
         (crash, (signal.SIGSEGV,), "SIGSEGV"),
         pytest.param(os._exit, (3,), "status 3", marks=pytest.mark.slow),
-        (loop, (), "SIGXCPU"),
+        pytest.param(loop, (), "SIGXCPU", marks=pytest.mark.slow),
         (take, (2 << 30,), "MemoryError"),
     ],
 )

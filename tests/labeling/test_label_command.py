@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cases import mostly_slow
 from labels import problem_rows, world_of
 from robots import PANDA
 from warp_collision.cli.__main__ import main
@@ -375,7 +376,7 @@ def test_values_beyond_float32_are_errors(tmp_path):
     assert labels.error[1] == "path must have values of at most 1e+06, got 1e+30 at waypoint 0"
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("sent", mostly_slow((signal.SIGTERM, signal.SIGINT), (signal.SIGINT,)))
 def test_a_signal_loses_nothing(tmp_path, sent):
     write_paths(tmp_path, 400)
     command = [sys.executable, "-m", "warp_collision.cli", "label", tmp_path / "paths.parquet"]

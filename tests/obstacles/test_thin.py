@@ -114,7 +114,9 @@ def outcome(body: Body, seed: int = 0, count: int = 0, points: Array | None = No
 WORST = dict.fromkeys(KINDS, 3e-7) | dict.fromkeys(["cone", "needle", "spike", "strip"], 5e-6)
 
 
-@pytest.mark.parametrize("kind", mostly_slow(KINDS, [*KINDS][::2]))
+@pytest.mark.parametrize(
+    "kind", mostly_slow(KINDS, [kind for kind in KINDS if kind not in ("rod", "spike")][::2])
+)
 def test_adversarial_meshes(kind: str) -> None:
     taken = 0
     for seed in range(5):

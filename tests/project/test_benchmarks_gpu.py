@@ -111,6 +111,7 @@ def test_instructions(gpu: torch.device, capsys: pytest.CaptureFixture[str]) -> 
     assert float(row[6]) > 0.99  # threads of free spheres stay together
 
 
+@pytest.mark.slow
 def test_the_stage_of_tests_passes_over_arrays() -> None:
     """Some tests have arrays as parameters, which compare with a name by element."""
     root = Path(__file__).resolve().parents[2]

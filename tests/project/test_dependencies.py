@@ -5,7 +5,8 @@ import importlib.metadata
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,16 +35,25 @@ def installs(requirements: list[str]) -> set[str]:
     return found
 
 
+@cache
+def installed() -> Mapping[str, list[str]]:
+    """Distributions of each top-level module."""
+    return importlib.metadata.packages_distributions()
+
+
 def modules_of(distributions: set[str]) -> set[str]:
     """Top-level modules of distributions."""
     return {
         module
-        for module, names in importlib.metadata.packages_distributions().items()
+        for module, names in installed().items()
         if distributions & {re.sub(r"[-_.]+", "-", name).lower() for name in names}
     }
 
 
-CORE = modules_of(installs(PROJECT["dependencies"])) | set(sys.stdlib_module_names) | {PACKAGE}
+@cache
+def core() -> set[str]:
+    """Top-level modules that are always there."""
+    return modules_of(installs(PROJECT["dependencies"])) | {*sys.stdlib_module_names, PACKAGE}
 
 
 def is_for_type_checkers(node: ast.AST) -> bool:
@@ -76,11 +86,12 @@ def root(module: str) -> str:
     return module.partition(".")[0]
 
 
+@cache
 def foreign(path: Path) -> dict[str, bool]:
     """Top-level modules of a file that no dependency of the core installs, and if all are lazy."""
     found: dict[str, bool] = {}
     for name, lazily in imports(ast.parse(path.read_text())):
-        if root(name) not in CORE and root(name):
+        if root(name) not in core() and root(name):
             found[root(name)] = found.get(root(name), True) and lazily
     return found
 
@@ -102,6 +113,7 @@ def test_all_dependencies_are_imported() -> None:
         assert modules_of({Requirement(requirement).name}) & (used | {"warp"}), requirement
 
 
+@cache
 def guards(path: Path) -> set[str]:
     """Top-level modules for which a file calls `require_extra` or `is_installed`."""
     return {
@@ -113,14 +125,20 @@ def guards(path: Path) -> set[str]:
     }
 
 
+@cache
+def importers() -> dict[str, list[str]]:
+    """Files that import each file."""
+    own = {name: own_imports(path) for name, path in FILES.items()}
+    return {file: [name for name in FILES if file in own[name]] for file in FILES}
+
+
 def unguarded(file: str, module: str, seen: frozenset[str] = frozenset()) -> set[str]:
     """Files by which a module is reached without a word about the extra that installs it."""
     if COMES_WITH.get(module, {module}) & guards(FILES[file]) or file in seen:
         return set()
-    importers = [name for name, path in FILES.items() if file in own_imports(path)]
-    if not importers:
+    if not importers()[file]:
         return {file}
-    return set().union(*(unguarded(name, module, seen | {file}) for name in importers))
+    return set().union(*(unguarded(name, module, seen | {file}) for name in importers()[file]))
 
 
 def test_what_an_extra_installs_is_asked_for_by_its_name() -> None:

@@ -184,6 +184,7 @@ def test_the_repository_has_few_top_level_names():
     }
 
 
+@pytest.mark.slow
 def test_installed_wheel_runs_from_anywhere(installed):
     printed = json.loads(run(installed, "-c", USE_INSTALLED_WHEEL, cwd="/").splitlines()[-1])
     environment = installed.parents[1].resolve()
@@ -194,6 +195,7 @@ def test_installed_wheel_runs_from_anywhere(installed):
     assert printed["urdf"]
 
 
+@pytest.mark.slow
 def test_installed_command_line(installed):
     command = installed.parent / "warp-collision"
     assert "check spheres in a file" in run(command, "--help", cwd="/")

@@ -1,6 +1,7 @@
 """Sentences of the pages and of public docstrings are short."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ PHRASES = {
 }
 
 
+@cache
 def sentences() -> dict[str, list[str]]:
     """All sentences, by where they are."""
     pages = {str(page.relative_to(ROOT)): sentences_of(page.read_text()) for page in PAGES}
@@ -31,11 +33,8 @@ def sentences() -> dict[str, list[str]]:
     return pages | docstrings
 
 
-SENTENCES = sentences()
-
-
 def test_no_sentence_has_more_than_35_words() -> None:
-    counted = [(word_count(one), where, one) for where, all in SENTENCES.items() for one in all]
+    counted = [(word_count(one), where, one) for where, all in sentences().items() for one in all]
     assert len(counted) > 5_000
     too_long = [found for found in counted if found[0] > 35]
     text = "\n".join(f"{where}: {n} words: {one}" for n, where, one in too_long)
@@ -46,7 +45,7 @@ def test_no_sentence_has_more_than_35_words() -> None:
 def test_the_mean_sentence_is_short(ending: str, most: int) -> None:
     counts = [
         word_count(one)
-        for where, all in SENTENCES.items()
+        for where, all in sentences().items()
         for one in all
         if where.partition(":")[0].endswith(ending)
     ]
@@ -57,7 +56,7 @@ def test_the_mean_sentence_is_short(ending: str, most: int) -> None:
 def test_the_idiom_of_the_field(phrase: str) -> None:
     found = [
         f"{where}: {one}"
-        for where, all in SENTENCES.items()
+        for where, all in sentences().items()
         for one in all
         if re.search(phrase, one, re.IGNORECASE)
     ]

@@ -377,7 +377,7 @@ def operands(device: torch.device, with_index: bool) -> dict[Any, tuple[Any, ...
 
 
 @pytest.mark.parametrize("place", range(12))
-@pytest.mark.parametrize("with_index", [False, True])
+@pytest.mark.parametrize("with_index", mostly_slow((False, True), (True,)))
 def test_opcheck(place: int, with_index: bool, device: torch.device) -> None:
     operator, arguments = list(operands(device, with_index).items())[place]
     result = torch.library.opcheck(operator, arguments)

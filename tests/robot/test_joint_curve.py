@@ -85,7 +85,7 @@ def check_curve(robot, curve, rng, device):
     return hits.float().mean().item()
 
 
-@pytest.mark.parametrize("quintic", [False, True])
+@pytest.mark.parametrize("quintic", mostly_slow((False, True), (True,)))
 @pytest.mark.parametrize("name", ["panda", "crane"])
 def test_no_collision_is_missed_on_curves(robots, name, quintic, device):
     rng = np.random.default_rng(50 + quintic)
@@ -135,7 +135,7 @@ def test_no_free_piece_has_a_sample_that_touches(robots, pieces, device):
     assert 0.1 * pieces < n_free < pieces
 
 
-@pytest.mark.parametrize("name", ["panda", "crane"])
+@pytest.mark.parametrize("name", mostly_slow(("panda", "crane"), ("panda",)))
 def test_the_robot_with_itself_on_curves(robots, name, device):
     robot, rng = robots[name], np.random.default_rng(3)
     pairs = robot.default_pairs.changing(TOLERANCE)

@@ -11,6 +11,7 @@ import torch
 import warp as wp
 from benchmarks import lanes
 
+from cases import mostly_slow
 from joint_paths import load_crane
 from lane_scenes import (
     ROBOTS,
@@ -66,7 +67,7 @@ def assert_same(robot, world, rows: Tensor, **options) -> None:
 
 
 @pytest.mark.parametrize("name", ROBOTS)
-@pytest.mark.parametrize("count", [5, 12, 40])
+@pytest.mark.parametrize("count", mostly_slow((5, 12, 40), (5, 40)))
 def test_among_exact_shapes(name: str, count: int) -> None:
     """Fewer obstacles than `FEW`, and more: by boxes, and by a tree."""
     rng = np.random.default_rng(count)
@@ -79,7 +80,7 @@ def test_among_exact_shapes(name: str, count: int) -> None:
     assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("count", range(1, 18))
+@pytest.mark.parametrize("count", mostly_slow(range(1, 18), (1, 3, 7, 8, 9, 17)))
 def test_any_number_of_configurations(count: int) -> None:
     """Blocks that are not full, and paths that blocks begin and end within."""
     rng = np.random.default_rng(count)

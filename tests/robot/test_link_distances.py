@@ -12,6 +12,7 @@ import trimesh
 from torch import func
 
 import exact_scenes
+from cases import mostly_slow
 from differentiable import JIT_WARNING
 from reference import Body, Obstacle
 from robots import PANDA, TREE, sphere_pairs
@@ -132,7 +133,7 @@ def test_distances_and_gradients(
     np.testing.assert_allclose(actual[~is_kink], numeric[~is_kink], atol=2e-4)
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", mostly_slow(TEXTS, ("gripper", "tree")))
 def test_radii_are_proven(name: str, robots: dict[str, RobotSpheres], device: torch.device) -> None:
     """Changes that use up a radius, one joint at a time and straight at obstacles, are free."""
     rng = np.random.default_rng(32)

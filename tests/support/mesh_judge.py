@@ -3,6 +3,7 @@
 What is wholly inside of another body touches it, too, which coal does not see.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -46,6 +47,23 @@ def of_balls(centers: Array, radius: float, pose: Array) -> list[Fixed]:
     return made
 
 
+class Ball(NamedTuple):
+    """Around a shape of coal."""
+
+    center: Array  # (3,)
+    radius: float
+
+    @classmethod
+    def around(cls, shape: Any, pose: Array) -> "Ball":
+        """That of a shape at a pose (4, 4)."""
+        shape.computeLocalAABB()
+        return cls(pose[:3, :3] @ shape.aabb_center + pose[:3, 3], shape.aabb_radius)
+
+    def apart(self, other: "Ball") -> float:
+        """What the distance of two shapes is at least [m]; below 0 where their balls overlap."""
+        return math.dist(self.center, other.center) - self.radius - other.radius
+
+
 class MeshJudge:
     """Links by their meshes among obstacles."""
 
@@ -54,7 +72,12 @@ class MeshJudge:
             name: [(mesh, coal_mesh(mesh)) for mesh in meshes] for name, meshes in links.items()
         }
         self._obstacles = [
-            (fixed, coal.Transform3s(fixed.pose[:3, :3], fixed.pose[:3, 3])) for fixed in obstacles
+            (
+                fixed,
+                coal.Transform3s(fixed.pose[:3, :3], fixed.pose[:3, 3]),
+                Ball.around(fixed.shape, fixed.pose),
+            )
+            for fixed in obstacles
         ]
 
     def clearance(self, frames: Mapping[str, Array]) -> float:
@@ -65,7 +88,10 @@ class MeshJudge:
             frame = frames[name]
             place = coal.Transform3s(frame[:3, :3], frame[:3, 3])
             for mesh, model in meshes:
-                for fixed, at in self._obstacles:
+                ball = Ball.around(model, frame)
+                for fixed, at, other in self._obstacles:
+                    if least == 0.0 or ball.apart(other) > least:
+                        continue
                     result.clear()
                     found = coal.distance(model, place, fixed.shape, at, request, result)
                     if found > 0.0:

@@ -19,7 +19,7 @@ Indices = NDArray[np.intp]
 
 IDENTITY = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 ON_SURFACE = 1e-9  # [m] nearer than this, (p - c) / |p - c| is rounding, not a direction
-PAIRS_AT_ONCE = 1 << 18  # (point, triangle) pairs per block, to stay within the cache
+PAIRS_AT_ONCE = 1 << 15  # (point, triangle) pairs per block, to stay within the cache
 
 
 class Obstacle(NamedTuple):

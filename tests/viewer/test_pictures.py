@@ -10,6 +10,7 @@ import trimesh
 from matplotlib.text import Text
 from PIL import Image
 
+from cases import mostly_slow
 from warp_collision import (
     Capsule,
     Cuboid,
@@ -245,8 +246,11 @@ def test_links_that_collide_with_each_other_have_the_colour_of_it(panda):
     assert (without.clearance == np.inf).all()
 
 
-@pytest.mark.parametrize("size", [(1600, 1000), (800, 600), (640, 900), (480, 300), (480, 640)])
-@pytest.mark.parametrize("background", ["light", "dark"])
+SIZES = ((1600, 1000), (800, 600), (640, 900), (480, 300), (480, 640))
+
+
+@pytest.mark.parametrize("size", mostly_slow(SIZES, SIZES[::2]))
+@pytest.mark.parametrize("background", mostly_slow(("light", "dark"), ("light",)))
 def test_texts_do_not_overlap_and_stay_inside(panda, size, background):
     """Of a figure with all kinds of text, by the boxes that the letters fill."""
     theme = THEMES[background]

@@ -121,6 +121,7 @@ raise RuntimeError("of the script")
 """
 
 
+@pytest.mark.slow
 def test_a_script_that_raises_while_the_viewer_draws_ends_as_others_do():
     found = subprocess.run(
         [sys.executable, "-c", RAISES], capture_output=True, text=True, timeout=120, check=False

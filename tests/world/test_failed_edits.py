@@ -8,6 +8,7 @@ import pytest
 import torch
 import trimesh
 
+from cases import mostly_slow
 from injected import Trial
 from warp_collision import (
     Capsule,
@@ -124,7 +125,7 @@ few_or_all = pytest.mark.parametrize(
 
 
 @few_or_all
-@pytest.mark.parametrize("name", EDITS)
+@pytest.mark.parametrize("name", mostly_slow(EDITS, [*EDITS][::2]))
 def test_memory_that_runs_out_at_an_allocation(name: str, most: float) -> None:
     Trial(make, EDITS[name], content, WRITERS).memory(most)
 
@@ -160,6 +161,6 @@ def test_a_gpu_whose_memory_is_full(name: str, gpu: torch.device, cuda: Any) -> 
 
 
 @few_or_all
-@pytest.mark.parametrize("name", EDITS)
+@pytest.mark.parametrize("name", mostly_slow(EDITS, [*EDITS][1::2]))
 def test_an_interrupt_at_a_line(name: str, most: float) -> None:
     Trial(make, EDITS[name], content, WRITERS).interrupts(most)

@@ -11,6 +11,7 @@ import warp as wp
 import compare
 import reference
 import shapes
+from cases import mostly_slow
 from primitives import KINDS, Call
 from reference import Obstacle
 from warp_collision import (
@@ -145,7 +146,7 @@ CHANGES = (
 )
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("change", mostly_slow(CHANGES, CHANGES[::3]), ids=lambda f: f.__name__)
 def test_after_each_change(
     change: Callable[[MeshWorld, list[Obstacle]], None], device: torch.device
 ) -> None:

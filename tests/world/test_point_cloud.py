@@ -59,7 +59,7 @@ def spheres_around(
 
 
 @pytest.mark.parametrize("equal", mostly_slow((True, False), (False,)), ids=["equal", "radii"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, [*KINDS][::2]))
 def test_resting_queries(kind: str, equal: bool, device: torch.device) -> None:
     rng = np.random.default_rng(len(kind))
     distance, cloud = random_cloud(rng, kind, 700, equal=equal)
@@ -97,7 +97,7 @@ def test_resting_queries(kind: str, equal: bool, device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("equal", mostly_slow((True, False), (False,)), ids=["equal", "radii"])
-@pytest.mark.parametrize("kind", ["volume", "surface", "line", "one"])
+@pytest.mark.parametrize("kind", mostly_slow(("volume", "surface", "line", "one"), ("line", "one")))
 def test_sweeps(kind: str, equal: bool, device: torch.device) -> None:
     """Past, into and through the balls: the least distance on the way, and whether it is free."""
     rng = np.random.default_rng(3 * len(kind))

@@ -99,6 +99,7 @@ def test_a_world_that_a_fork_inherits() -> None:
     assert figures(world, 0) == expected[0]
 
 
+@pytest.mark.slow
 def test_a_world_that_is_sent_to_other_processes() -> None:
     world = build()
     expected = [figures(world, seed) for seed in range(4)]

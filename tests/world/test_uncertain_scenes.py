@@ -79,6 +79,7 @@ def test_the_mean_cost_is_exact(outcomes: tuple[Tensor, Tensor], device: torch.d
     assert_same(mean, (costs * weights).sum())
 
 
+@pytest.mark.slow
 def test_drawn_masks_give_mean_and_tail(
     outcomes: tuple[Tensor, Tensor], device: torch.device
 ) -> None:
