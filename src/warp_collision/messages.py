@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
@@ -66,6 +67,17 @@ def known_names(name: object, known: Sequence[str]) -> str:
     like = get_close_matches(name, known, n=5, cutoff=0.6) if isinstance(name, str) else []
     names = [*like, *(other for other in known if other not in like)]
     return escaped(", ".join(map(repr, names)), MAX_REPR) or "nothing"
+
+
+def shell_words(*names: str) -> str:
+    """Names as arguments of a command, each cut to 40 characters.
+
+    Example:
+        >>> from warp_collision.messages import shell_words
+        >>> shell_words("panda_hand", "never seen")
+        "panda_hand 'never seen'"
+    """
+    return shlex.join(escaped(name, 40) for name in names)
 
 
 def one_line(error: BaseException) -> str:

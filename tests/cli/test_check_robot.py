@@ -202,8 +202,15 @@ def test_files_in_the_other_order_and_joints_without_a_robot(capsys, world, tmp_
     np.savez(path, joints=np.zeros((3, 7)), free=np.array(True))
     assert main(["check", str(path), world]) == 2
     assert "WORLD must come before PATHS, which look swapped" in capsys.readouterr().err
-    assert main(["check", world, str(path)]) == 2
-    assert capsys.readouterr().err.endswith("; joint values of a robot need --robot URDF\n")
+    (tmp_path / "joints.csv").write_text("a,b\n0,0\n")
+    assert main(["check", str(tmp_path / "joints.csv"), world]) == 2
+    assert "WORLD must come before PATHS, which look swapped" in capsys.readouterr().err
+    for file in (path, tmp_path / "joints.csv"):
+        assert main(["check", world, str(file)]) == 2
+        assert capsys.readouterr().err.endswith("; joint values of a robot need --robot URDF\n")
+    np.savez(tmp_path / "map.npz", states=np.zeros(3))
+    assert main(["check", str(tmp_path / "map.npz"), str(path)]) == 2
+    assert "swapped" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -273,7 +280,7 @@ def test_what_no_camera_saw(check, world):
     assert check(ENDS, "--unknown=occupied")[0] == 1
     status, out, _ = check(ENDS, "--unknown=report")
     assert status == 1
-    assert "1 of 1 motions are not proven free, 1 of them but for what was never seen" in out
+    assert "1 of 1 motions are not proven free, 1 of them for unobserved space alone" in out
     row = next(line for line in out.splitlines() if "NEVER SEEN" in line)
     assert row.endswith("and map (never seen)")
     motion = json.loads(check(ENDS, "--unknown=report", "--json")[1])["motions"][0]
@@ -286,3 +293,19 @@ def test_what_no_camera_saw(check, world):
     status, out, _ = check(ENDS, "--unknown=report")
     assert (status, "NEVER SEEN" in out) == (1, False)
     assert check([ENDS, ENDS[::-1]], "--unknown=free")[0] == 1
+
+
+@pytest.mark.parametrize("options", [(), ("--unknown=report",)])
+def test_unobserved_space_that_is_an_obstacle_of_its_own(check, world, options):
+    unknown = np.zeros((20, 20, 20), bool)
+    unknown[:, 9:11] = True
+    grid = VoxelGrid(np.zeros_like(unknown), 0.1, (0.2, -1.0, 0.0), unknown)
+    scene = MeshWorld(device="cpu")
+    scene.add("never seen", grid.unseen)
+    scene.add("nothing", grid.seen)
+    scene.save(world)
+    status, out, _ = check(ENDS, *options)
+    assert (status, "1 of them for unobserved space alone" in out) == (1, True)
+    assert "2 obstacles in 2 x 0.2 x 2 m, from 0.2 -0.1 0 to 2.2 0.1 2" in out
+    row = next(line for line in out.splitlines() if "NEVER SEEN" in line)
+    assert row.endswith("and never seen")

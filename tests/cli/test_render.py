@@ -70,7 +70,7 @@ def test_one_row_of_a_data_set_in_its_own_world(capsys, world, tmp_path):
         assert picture.read_bytes() == by_hand
     for arguments, message in (
         (["--row", "25"], "id must be that of one row, got '25' of no row"),
-        ([], "--row must name a row of data sets, got"),
+        ([], "--row must name a row of data sets, by its id"),
     ):
         status, _, err = run(capsys, "render", tmp_path, tmp_path / "rows.parquet", *rest,
                              *arguments)  # fmt: skip

@@ -165,6 +165,6 @@ def test_paths_of_their_own_place_have_all_contacts(check, tmp_path):
 
 def test_planning_says_how_to_allow_them(rover, world):
     start, goal = torch.tensor([HIGH]), torch.tensor([[0.0, -0.5]])
-    rule = r"deep, as at all joint values: ignore=\[\('base', 'floor'\)\] allows it"
+    rule = r"ignore=\[\('base', 'floor'\)\] allows it, in commands --ignore base floor$"
     with pytest.raises(ValueError, match=rule):
         optimize_paths(start, goal, rover, world)

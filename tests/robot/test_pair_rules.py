@@ -109,7 +109,7 @@ def test_groups_move_their_joints_and_hold_the_others(srdf):
 def test_unknown_groups_and_states(srdf, options, message):
     with pytest.raises(ValueError, match=message):
         RobotSpheres(PANDA, srdf=srdf, **options)
-    with pytest.raises(ValueError, match="group must be one of an SRDF, got 'arm' alone"):
+    with pytest.raises(ValueError, match="group must be one of an SRDF, got 'arm' alone; srdf"):
         RobotSpheres(PANDA, group="arm")
 
 

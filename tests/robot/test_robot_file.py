@@ -111,6 +111,15 @@ def test_pairs_are_found_anew_with_an_object(urdf, tmp_path):
     assert len(copy.default_pairs) == 1
 
 
+def test_files_that_are_no_saved_robot(urdf, tmp_path):
+    with pytest.raises(ValueError, match="must be a saved robot, got a URDF, which RobotSpheres"):
+        RobotSpheres.from_file(urdf)
+    world = tmp_path / "world.yaml"
+    world.write_text("cuboid: {}")
+    with pytest.raises(ValueError, match=r"_robot: .*, got a file without this entry"):
+        RobotSpheres.from_file(world)
+
+
 def test_neither_fit_nor_samples(urdf, tmp_path, monkeypatch):
     RobotSpheres(urdf).save(tmp_path / "arm.yaml")
     from warp_collision.robot.model import link_shapes, sampled_pairs

@@ -14,7 +14,7 @@ from warp_collision.cli.options import (
     add_world_options,
 )
 
-_ARRAYS = (".npy", ".npz")
+_ARRAYS = (".npy", ".npz", ".csv", ".parquet")
 
 SUMMARY = "check spheres in a file against the meshes in a file"
 DESCRIPTION = """\

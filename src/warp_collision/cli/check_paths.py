@@ -253,7 +253,7 @@ def _load_spheres(path: Path) -> Tensor:
     try:
         return load_spheres(path)
     except ValueError as error:
-        if " shape " in str(error) or "'joints'" in str(error):
+        if " shape " in str(error) or "'joints'" in str(error) or path.suffix == ".csv":
             raise ValueError(f"{error}; joint values of a robot need --robot URDF") from error
         raise
 

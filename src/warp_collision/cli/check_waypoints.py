@@ -16,11 +16,10 @@ import torch
 from torch import Tensor
 
 import warp_collision
-from warp_collision import Clearance, HalfSpace, MeshWorld, RobotSpheres
-from warp_collision.cli.options import UNSEEN
+from warp_collision import Clearance, HalfSpace, MeshWorld, RobotSpheres, VoxelGrid
 from warp_collision.cli.terminal import align
 from warp_collision.io import obstacle_scene
-from warp_collision.messages import escaped, one_line
+from warp_collision.messages import escaped, one_line, shell_words
 from warp_collision.robot import (
     CollisionReport,
     JointCurve,
@@ -37,6 +36,7 @@ _RESOLUTION = 5e-3  # m, by which a share that is covered may be too small
 _FEW_CONFIGURATIONS, _OFTEN = 5, 0.9
 _MOST_WAYS = 5  # of leaving out a contact, that are named
 _MOST_ROWS = 20  # of pairs of bodies
+_FARTHEST = 1e7  # of what has ends [m]
 _HEAD = (
     "batch",
     "from",
@@ -360,7 +360,7 @@ class RobotCheck(NamedTuple):
         if motions and blocked:
             state += f": {blocked} of {len(motions)} motions are not proven free"
             if self.only_unseen.any():
-                state += f", {int(self.only_unseen.sum())} of them but for what was never seen"
+                state += f", {int(self.only_unseen.sum())} of them for unobserved space alone"
         elif motions:
             state += f": all {len(motions)} motions of the robot's spheres are proven"
         if motions and contacts.at_all_values.any():
@@ -474,9 +474,12 @@ def _without_unseen(
 ) -> Tensor:
     """Which motions are proven free, if there is nothing where no camera saw."""
     world = scene.world
-    is_on = world.enabled[0].tolist()
-    names = [name for name, on in zip(world.names(), is_on, strict=False) if on]
-    unseen = [name for name in names if name.endswith(UNSEEN)]
+    unseen = [
+        name
+        for name, obstacle in world.obstacles().items()
+        if obstacle.enabled and isinstance(obstacle.geometry, VoxelGrid)
+        if obstacle.geometry.is_unseen
+    ]
     if not unseen:
         return torch.zeros((1, 1), dtype=torch.bool)
     for name in unseen:
@@ -620,7 +623,7 @@ def uncovered(robot: RobotSpheres) -> Uncovered:
 def always_in_contact(report: CollisionReport) -> list[str]:
     """What to do about contacts that exist at all joint values, none if there are none."""
     always = [
-        f"--ignore {escaped(report.link[i], 40)} {escaped(report.obstacle[i], 40)}"
+        f"--ignore {shell_words(report.link[i], report.obstacle[i])}"
         for i in np.flatnonzero(report.at_all_values)
     ]
     if not always:
@@ -644,7 +647,7 @@ def often_with_itself(report: CollisionReport, total: int) -> list[str]:
     if total < _FEW_CONFIGURATIONS or hit < _OFTEN * total:
         return []
     (first, second), _ = Counter(row[2:] for row in rows).most_common(1)[0]
-    pair = f"{escaped(first, 40)} {escaped(second, 40)}"
+    pair = shell_words(first, second)
     return [
         f"the robot touches itself in {hit} of {total} configurations, most often by {pair}: "
         f"if these do not touch, --ignore {pair} leaves them out, --srdf names such pairs, and "
@@ -658,6 +661,11 @@ def world_extents(world: MeshWorld) -> list[list[float]] | None:
         name: obstacle
         for name, obstacle in world.obstacles().items()
         if not isinstance(obstacle.geometry, HalfSpace)
+        # Grids that are empty, or solid outside, have bounds far away.
+        and not (
+            isinstance(obstacle.geometry, VoxelGrid)
+            and np.abs(obstacle.geometry.bounds).max() > _FARTHEST
+        )
     }
     bounds = obstacle_scene(bounded).bounds
     return None if bounds is None else bounds.tolist()

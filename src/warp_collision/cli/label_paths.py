@@ -232,6 +232,8 @@ class _Run:
             lines.append(f"{total} rows of {escaped(str(options.out))} have errors, most often:")
             lines += [f"  {count} x {escaped(text)}" for text, count in frequent]
             lines.append("--retry-errors labels them again")
+            if options.world.world == Path() and "no such file" in "".join(dict(frequent)):
+                lines.append("--world names the folder that files of worlds are in")
         lines.append(f"written: {escaped(str(options.out))}")
         print_text("\n".join(lines))
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from warp_collision.robot.checks.robot_scene import RobotScene
     from warp_collision.robot.model.robot_description import RobotJoints
 
-UNSEEN = " (never seen)"  # ends the name of what of a map no camera saw
+_UNSEEN = " (never seen)"  # ends the name of what of a map no camera saw
 _POSE = ("X", "Y", "Z", "QW", "QX", "QY", "QZ")
 _SAVED = (".yaml", ".yml")  # endings of robots that were saved
 # What a saved robot has already.
@@ -108,10 +108,12 @@ def _take_unknown(world: MeshWorld, unknown: Literal["occupied", "free", "report
         grid = obstacle.geometry
         if not isinstance(grid, VoxelGrid) or grid.unknown_mask is None:
             continue
+        if unknown == "report" and grid.is_unseen:  # an obstacle of its own already
+            continue
         world.update(name, grid.seen if unknown == "report" else grid.taken(unknown))
         if unknown == "report":
             state = {"enabled": obstacle.enabled, "padding": obstacle.padding}
-            world.add(f"{name}{UNSEEN}", grid.unseen, obstacle.pose, **state)
+            world.add(f"{name}{_UNSEEN}", grid.unseen, obstacle.pose, **state)
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,7 @@ class RobotOptions(Options):
         from warp_collision.robot.model.robot_description import read_robot_joints
         from warp_collision.robot.model.srdf import Srdf
 
-        with self._swapped_files_reported():
+        with self._swapped_files_reported(), warnings_printed():
             if self._is_saved():
                 return RobotSpheres.from_file(self.robot, package_dirs=self.package_dir)
             return read_robot_joints(

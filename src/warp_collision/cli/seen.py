@@ -81,7 +81,10 @@ def load_seen(options: argparse.Namespace, device: torch.device) -> Seen:
         return _load_row(files, options.row, world, robot, device)
     for file in (options.world, path):
         if file is not None and (file.is_dir() or file.suffix.lower() in _DATA_SETS):
-            raise ValueError(f"--row must name a row of data sets, got {escaped(str(file))} alone")
+            where = escaped(str(file))
+            raise ValueError(
+                f"--row must name a row of data sets, by its id or as FILE:7, got none for {where}"
+            )
     joints = None if path is None else robot.load_joints(path)
     scene = robot.load_scene(device, world)
     return Seen(scene.world, scene.robot, joints, scene.placed)

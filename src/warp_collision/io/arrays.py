@@ -207,7 +207,7 @@ def read_csv(path: Path) -> tuple[tuple[str, ...], np.ndarray]:
     names = tuple(cell.strip().removeprefix("#").strip() for cell in lines[0]) if lines else ()
     if not names or any(_number(name) is not None for name in names):
         raise ValueError(
-            f"{where}: the first line must be the names of the joints, got "
+            f"{where}: the first line must be the names of the joints, separated by commas, got "
             f"{short_repr(lines[0] if lines else '')}"
         )
     rows = []

@@ -182,12 +182,12 @@ class PartWriter:
             content = json.dumps(wanted, indent=1).encode()
             self._folder.create(_MANIFEST, content, self._shard)
         found = json.loads(self._folder.read(_MANIFEST))
-        for name in sorted({*found, *wanted}):
+        for name in sorted({*found, *wanted}, key=lambda name: (name != "shards", name)):
             if found.get(name) != wanted.get(name):
                 raise ValueError(
                     f"{where}: has labels of another run, whose {name} was "
-                    f"{short_repr(found.get(name))}, got {short_repr(wanted.get(name))}; "
-                    "--overwrite labels all rows anew"
+                    f"{short_repr(found.get(name))}, got {short_repr(wanted.get(name))}; give this "
+                    "run another folder, or --overwrite labels all rows anew"
                 )
 
     def _read(self, part: str, retry_errors: bool) -> None:

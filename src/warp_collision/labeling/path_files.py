@@ -207,7 +207,10 @@ class PathFiles:
         if len(found) != 1:
             names = [f"{self._name_of[file]}:{index}" for file, _, index in found]
             given = f"the rows {', '.join(names[:3])}" if found else "no row"
-            raise ValueError(f"id must be that of one row, got {short_repr(wanted)} of {given}")
+            raise ValueError(
+                f"id must be that of one row, got {short_repr(wanted)} of {given}; FILE:7 names a "
+                "row by its number"
+            )
         file, kind, index = found[0]
         if kind in _SEQUENTIAL:
             return next(itertools.islice(self.read(FileSlice(file, 0, None, kind)), index, None))

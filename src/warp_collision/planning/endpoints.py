@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from warp_collision import validate
-from warp_collision.messages import escaped
+from warp_collision.messages import escaped, shell_words
 from warp_collision.planning.problems import ROUNDING, Problems
 from warp_collision.robot import CollisionReport, RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.model.link_pairs import CONSTANT
@@ -213,7 +213,10 @@ def _reason(problems: Problems, ends: Tensor, row: int) -> str:
     hint = f"; {_too_large(link, other)}" if report.with_itself[0] else ""
     if report.at_all_values[0] and not report.with_itself[0]:
         pair = f"({escaped(link)!r}, {escaped(other)!r})"
-        hint = f", as at all joint values: ignore=[{pair}] allows it"
+        hint = (
+            f", as at all joint values: ignore=[{pair}] allows it, in commands "
+            f"--ignore {shell_words(link, other)}"
+        )
     return f"{escaped(link)} is in collision with {what}, {depth:.1f} mm deep{hint}"
 
 
@@ -223,5 +226,5 @@ def _too_large(link: str, other: str) -> str:
     return (
         "if they do not touch, their spheres may be too large: leave the pair out by "
         f"self_collision=robot.self_collision_pairs(ignore=[{pair}]), in commands by --ignore "
-        f"{escaped(link)} {escaped(other)}"
+        f"{shell_words(link, other)}"
     )

@@ -93,8 +93,8 @@ def _limit(order: int, value: Any, robot: RobotSpheres) -> _Array:
         raise ValueError(
             f"{name} must be given, for all joints such as {_EXAMPLES[order]}, or for each of "
             f"{escaped(', '.join(names), 100)} [{_UNITS[order]}], got None; data sheets and "
-            "joint_limits.yaml of MoveIt have it (load_motion_limits reads these files); inf is no "
-            "limit of velocity or jerk"
+            "joint_limits.yaml of MoveIt have it (load_motion_limits, --limits in the shell, reads "
+            "these files); inf is no limit of velocity or jerk"
         )
     if isinstance(value, Mapping):
         missing = [joint for joint in names if joint not in value]

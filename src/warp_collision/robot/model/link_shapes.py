@@ -101,9 +101,9 @@ def _part(shape: LinkSphere | LinkShape | LinkMesh, overshoot: float | None) -> 
     part = _as_part(shape)
     limit = _MAX_DEFAULT_LENGTH if overshoot is None else _MAX_LENGTH * overshoot
     if isinstance(shape, LinkMesh) and not np.ptp(part.mesh.vertices, axis=0).max() <= limit:
-        rule = "" if overshoot is None else f"{_MAX_LENGTH} max_overshoot, "
+        rule = "" if overshoot is None else f", {_MAX_LENGTH} max_overshoot,"
         raise ValueError(
-            f"{_described(part)} must be at most {rule}{limit:g} m, long to be covered by spheres; "
+            f"{_described(part)} must be at most {limit:g} m long{rule} to be covered by spheres; "
             'is it in mm? scale="0.001 0.001 0.001" in the URDF makes metres of them'
         )
     return part

@@ -359,11 +359,15 @@ def read_robot_file(path: PathLike, package_dirs: Sequence[PathLike] = ()) -> Ro
     """Reads what `write_robot` wrote; see `RobotSpheres.from_file` for arguments and errors."""
     path = existing_file(path)
     where = escaped(str(path))
+    if path.suffix.lower() == ".urdf":
+        raise ValueError(f"{where} must be a saved robot, got a URDF, which RobotSpheres reads")
     content = _content(path)
     if not isinstance(content, dict) or content.get(_KEY) != _FORMAT:
+        of = isinstance(content, dict) and content.get(_KEY)
+        found = short_repr(of) if of else "a file without this entry"
         raise ValueError(
             f"{where} must be a robot that RobotSpheres.save or `warp-collision robot --save` "
-            f"wrote, with {_KEY}: {_FORMAT}, got {short_repr(content)}"
+            f"wrote, with {_KEY}: {_FORMAT}, got {found}"
         )
     with any_error_at(f"{where}: the path of the URDF"):
         urdf = path.parent / content["urdf"]

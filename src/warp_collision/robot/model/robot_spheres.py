@@ -12,7 +12,7 @@ from torch.compiler import is_compiling
 
 from warp_collision import torch_private, validate
 from warp_collision.io.placing import joined, matrix_from
-from warp_collision.messages import MAX_REPR, escaped, short_repr
+from warp_collision.messages import MAX_REPR, escaped, known_names, short_repr
 from warp_collision.notebooks import notebook_html
 from warp_collision.poses import PoseLike
 from warp_collision.queries import dispatch
@@ -381,7 +381,8 @@ class RobotSpheres(LinkSpheres):
         """
         if name not in self._attached:
             raise ValueError(
-                f"name must be one of {short_repr([*self._attached])}, got {short_repr(name)}"
+                f"name must be that of an attached object, got {short_repr(name)}; there is "
+                f"{known_names(name, [*self._attached])}"
             )
         attached, touching = self._attached.copy(), self._touching.copy()
         del attached[name], touching[name]

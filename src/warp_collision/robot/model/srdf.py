@@ -61,7 +61,10 @@ class Srdf:
                 raise ValueError(f"state must be given with a group, got {short_repr(self.state)}")
             return {}
         if self.path is None:
-            raise ValueError(f"group must be one of an SRDF, got {short_repr(self.group)} alone")
+            raise ValueError(
+                f"group must be one of an SRDF, got {short_repr(self.group)} alone; srdf, --srdf "
+                "in the shell, names the file"
+            )
         with errors_at(escaped(str(self.path))):
             robot = _read(self.path)
             groups = {group.get("name", ""): group for group in robot.findall("group")}
