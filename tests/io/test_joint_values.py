@@ -49,7 +49,7 @@ def test_other_names_are_refused(tmp_path, write, names, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "the first line must be the names of the joints, got ''"),
+        ("", "the first line must be the names of the joints, separated by commas, got ''"),
         ("1,2,3\n1,2,3", "the first line must be the names"),
         ("turn,slide,roll", "holds no joints"),
         ("turn,slide,roll\n1,2,3\n1,2", r"row 1 must be 3 numbers, got \['1', '2'\]"),
