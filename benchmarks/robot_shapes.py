@@ -16,7 +16,7 @@ import torch
 import trimesh
 from torch import Tensor
 
-from benchmarks.harness import table
+from benchmarks.harness import Failed, table
 from benchmarks.robots import URDFS, load, urdf_of
 from mesh_judge import Fixed, MeshJudge, of_balls, of_mesh
 from warp_collision import (
@@ -177,14 +177,14 @@ class Judged:
         names = self.robot.link_names
         return np.array(
             [
-                judge.clearance({link: row[names.index(link)] for link in self._links})
+                judge.clearance({link: row[names.index(link)] for link in self._links}, NEAR)
                 for row in self.robot.link_transforms(joints.double()).numpy()
             ]
         )
 
 
-def row_of(name: str, count: int, motions: int, scenes: int) -> list[str]:
-    """A robot's line of the table."""
+def row_of(name: str, count: int, motions: int, scenes: int) -> tuple[int, list[str]]:
+    """How much is called free and touches, and a robot's line of the table."""
     begin, judged = time.process_time(), Judged(name)
     parts = []
     for seed in range(scenes):
@@ -196,11 +196,12 @@ def row_of(name: str, count: int, motions: int, scenes: int) -> list[str]:
     tried, free, touching = np.sum([part.free for part in parts], axis=0).tolist()
     truth, near = clearance <= 0.0, clearance < NEAR
     agree = hit == truth
-    return [
+    wrong = int((~hit & truth).sum()) + touching
+    return wrong, [
         name,
         str(len(hit)),
-        f"{agree.mean():.1%}",
-        f"{agree[near].mean():.1%} of {near.sum()}",
+        f"{agree.mean():.2%}",
+        f"{agree[near].mean():.2%} of {near.sum()}",
         str((~hit & truth).sum()),
         f"{(spheres == truth)[near].mean():.1%}",
         f"{free} of {tried}",
@@ -218,11 +219,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: Any) -> str:
-    """Judges the robots, and prints each as soon as it is done."""
+    """Judges the robots, and prints each as soon as it is done; fails where one misses a contact."""
     head = ["robot", "configurations", "agree", "near contact", "missed", "spheres, near"]
     head += ["free motions", "that touch", "time"]
-    rows = []
+    rows, missed = [], 0
     for name in options.robots:
-        rows.append(row_of(name, options.count, options.motions, options.scenes))
-        print(*rows[-1], sep=" | ", flush=True)
+        wrong, row = row_of(name, options.count, options.motions, options.scenes)
+        print(*row, sep=" | ", flush=True)
+        rows.append(row)
+        missed += wrong
+    if missed:
+        raise Failed(table(head, rows))
     return table(head, rows)

@@ -3,7 +3,6 @@
 What is wholly inside of another body touches it, too, which coal does not see.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +12,8 @@ import trimesh
 from benchmarks.users import coal_mesh
 
 from reference import Array, winding_number
+
+_ROUNDING = 1e-9  # m, of the distances of balls from boxes, in float64
 
 
 class Fixed(NamedTuple):
@@ -47,66 +48,109 @@ def of_balls(centers: Array, radius: float, pose: Array) -> list[Fixed]:
     return made
 
 
-class Ball(NamedTuple):
-    """Around a shape of coal."""
+class _Body(NamedTuple):
+    """A mesh of a link: for coal, and as balls that hold it.
 
-    center: Array  # (3,)
-    radius: float
+    Attributes:
+        link: its name.
+        mesh: in the frame of the link.
+        model: the same for coal.
+        balls: (n, 4) centers and radii.
+    """
 
-    @classmethod
-    def around(cls, shape: Any, pose: Array) -> "Ball":
-        """That of a shape at a pose (4, 4)."""
-        shape.computeLocalAABB()
-        return cls(pose[:3, :3] @ shape.aabb_center + pose[:3, 3], shape.aabb_radius)
-
-    def apart(self, other: "Ball") -> float:
-        """What the distance of two shapes is at least [m]; below 0 where their balls overlap."""
-        return math.dist(self.center, other.center) - self.radius - other.radius
+    link: str
+    mesh: trimesh.Trimesh
+    model: Any
+    balls: Array
 
 
 class MeshJudge:
-    """Links by their meshes among obstacles."""
+    """Links by their meshes among obstacles.
+
+    Bodies whose balls are farther from the box around an obstacle than what is asked for are left out;
+    what counts is coal's.
+    """
 
     def __init__(self, links: Mapping[str, Sequence[trimesh.Trimesh]], obstacles: Sequence[Fixed]):
-        self._links = {
-            name: [(mesh, coal_mesh(mesh)) for mesh in meshes] for name, meshes in links.items()
-        }
-        self._obstacles = [
-            (
-                fixed,
-                coal.Transform3s(fixed.pose[:3, :3], fixed.pose[:3, 3]),
-                Ball.around(fixed.shape, fixed.pose),
-            )
-            for fixed in obstacles
+        self._bodies = [
+            _Body(name, mesh, coal_mesh(mesh), _balls_around(mesh))
+            for name, meshes in links.items()
+            for mesh in meshes
         ]
+        self._obstacles = [
+            (fixed, coal.Transform3s(fixed.pose[:3, :3], fixed.pose[:3, 3])) for fixed in obstacles
+        ]
+        self._owner = np.repeat(np.arange(len(self._bodies)), [len(b.balls) for b in self._bodies])
+        boxes = [_box_around(fixed) for fixed in obstacles]
+        self._half = np.array([half for _, half in boxes])
+        self._into = np.array([np.linalg.inv(place) for place, _ in boxes])
 
-    def clearance(self, frames: Mapping[str, Array]) -> float:
-        """Least distance of links at frames (4, 4) from the obstacles [m]; 0 where they touch."""
-        least = np.inf
+    def clearance(self, frames: Mapping[str, Array], within: float = np.inf) -> float:
+        """Least distance of links at frames (4, 4) from the obstacles [m]; 0 where they touch.
+
+        What is farther away than `within` counts as that far.
+        """
         request, result = coal.DistanceRequest(), coal.DistanceResult()
-        for name, meshes in self._links.items():
-            frame = frames[name]
-            place = coal.Transform3s(frame[:3, :3], frame[:3, 3])
-            for mesh, model in meshes:
-                ball = Ball.around(model, frame)
-                for fixed, at, other in self._obstacles:
-                    if least == 0.0 or ball.apart(other) > least:
-                        continue
-                    result.clear()
-                    found = coal.distance(model, place, fixed.shape, at, request, result)
-                    if found > 0.0:
-                        found *= not self._is_one_inside(fixed, frame, mesh)
-                    least = min(least, max(found, 0.0))
+        asked, contacts = coal.CollisionRequest(), coal.CollisionResult()
+        apart, least = self._at_least(frames), within
+        for index, number in zip(*np.nonzero(apart <= within), strict=True):
+            (link, mesh, model, _), (fixed, at) = self._bodies[index], self._obstacles[number]
+            frame = frames[link]
+            pair = (model, coal.Transform3s(frame[:3, :3], frame[:3, 3]), fixed.shape, at)
+            contacts.clear()
+            if coal.collide(*pair, asked, contacts):
+                return 0.0
+            if apart[index, number] <= 0.0 and _is_one_inside(fixed, frame, mesh):
+                return 0.0
+            if apart[index, number] < least:
+                result.clear()
+                result.min_distance = least  # where coal's search ends
+                least = min(least, max(coal.distance(*pair, request, result), 0.0))
         return least
 
-    def _is_one_inside(self, fixed: Fixed, frame: Array, mesh: trimesh.Trimesh) -> bool:
-        """Whether of two bodies whose surfaces do not meet one is inside, by one of its points."""
-        of_fixed = fixed.pose @ np.append(fixed.point, 1.0)
-        if _encloses(mesh, frame, of_fixed):
-            return True
-        return fixed.solid is not None and _encloses(
-            fixed.solid, fixed.pose, frame @ np.append(mesh.vertices[0], 1.0)
+    def _at_least(self, frames: Mapping[str, Array]) -> Array:
+        """Distances (n_bodies, n_obstacles) of balls from boxes, at most those of what they hold."""
+        balls = np.concatenate(
+            [
+                body.balls[:, :3] @ frames[body.link][:3, :3].T + frames[body.link][:3, 3]
+                for body in self._bodies
+            ]
         )
+        local = np.einsum("oij,bj->boi", self._into[:, :3, :3], balls) + self._into[:, :3, 3]
+        beyond = np.linalg.norm(np.maximum(np.abs(local) - self._half, 0.0), axis=-1)
+        beyond -= np.concatenate([body.balls[:, 3] for body in self._bodies])[:, None]
+        least = np.full((len(self._bodies), len(self._obstacles)), np.inf)
+        np.minimum.at(least, self._owner, beyond)
+        return least - _ROUNDING
+
+
+def _balls_around(mesh: trimesh.Trimesh) -> Array:
+    """Balls (n, 4) around the cells of a grid over the box of a mesh."""
+    low, high = mesh.bounds
+    cells = np.clip(np.ceil((high - low) / max((high - low).min(), 0.2 * np.ptp(mesh.bounds))), 1, 5)
+    size = (high - low) / cells
+    places = np.indices(cells.astype(int)).reshape(3, -1).T + 0.5
+    radius = np.full((len(places), 1), 0.5 * np.linalg.norm(size))
+    return np.concatenate((low + places * size, radius), axis=1)
+
+
+def _box_around(fixed: Fixed) -> tuple[Array, Array]:
+    """The pose (4, 4) of the center of a box around an obstacle, and its half edges."""
+    fixed.shape.computeLocalAABB()
+    around, place = fixed.shape.aabb_local, np.eye(4)
+    place[:3, 3] = around.center()
+    size = np.array((around.width(), around.height(), around.depth()))
+    return fixed.pose @ place, 0.5 * size
+
+
+def _is_one_inside(fixed: Fixed, frame: Array, mesh: trimesh.Trimesh) -> bool:
+    """Whether of two bodies whose surfaces do not meet one is inside, by one of its points."""
+    of_fixed = fixed.pose @ np.append(fixed.point, 1.0)
+    if _encloses(mesh, frame, of_fixed):
+        return True
+    return fixed.solid is not None and _encloses(
+        fixed.solid, fixed.pose, frame @ np.append(mesh.vertices[0], 1.0)
+    )
 
 
 def _encloses(mesh: trimesh.Trimesh, pose: Array, point: Array) -> bool:
