@@ -219,7 +219,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: Any) -> str:
-    """Judges the robots, and prints each as soon as it is done; fails where one misses a contact."""
+    """Judges the robots, and prints each as soon as it is done; fails where contacts are missed."""
     head = ["robot", "configurations", "agree", "near contact", "missed", "spheres, near"]
     head += ["free motions", "that touch", "time"]
     rows, missed = [], 0

@@ -15,6 +15,8 @@ from reference import Array, winding_number
 
 _ROUNDING = 1e-9  # m, of the distances of balls from boxes, in float64
 
+_SLENDER = 1e-6  # m, the height of a face that is a line
+
 
 class Fixed(NamedTuple):
     """An obstacle for coal, in the world.
@@ -67,13 +69,13 @@ class _Body(NamedTuple):
 class MeshJudge:
     """Links by their meshes among obstacles.
 
-    Bodies whose balls are farther from the box around an obstacle than what is asked for are left out;
-    what counts is coal's.
+    Left out are bodies whose balls are farther from the box around an obstacle than what is asked
+    for; what counts is coal's.
     """
 
     def __init__(self, links: Mapping[str, Sequence[trimesh.Trimesh]], obstacles: Sequence[Fixed]):
         self._bodies = [
-            _Body(name, mesh, coal_mesh(mesh), _balls_around(mesh))
+            _Body(name, mesh, coal_mesh(_without_slivers(mesh)), _balls_around(mesh))
             for name, meshes in links.items()
             for mesh in meshes
         ]
@@ -109,7 +111,7 @@ class MeshJudge:
         return least
 
     def _at_least(self, frames: Mapping[str, Array]) -> Array:
-        """Distances (n_bodies, n_obstacles) of balls from boxes, at most those of what they hold."""
+        """Bounds (n_bodies, n_obstacles) of distances: those of balls from boxes."""
         balls = np.concatenate(
             [
                 body.balls[:, :3] @ frames[body.link][:3, :3].T + frames[body.link][:3, 3]
@@ -124,10 +126,19 @@ class MeshJudge:
         return least - _ROUNDING
 
 
+def _without_slivers(mesh: trimesh.Trimesh) -> trimesh.Trimesh:
+    """A mesh without faces that are lines: coal says that balls far away touch them."""
+    sides = np.linalg.norm(mesh.triangles - np.roll(mesh.triangles, 1, axis=1), axis=-1)
+    heights = 2.0 * mesh.area_faces / np.maximum(sides.max(axis=1), _SLENDER)
+    return trimesh.Trimesh(mesh.vertices, mesh.faces[heights > _SLENDER], process=False)
+
+
 def _balls_around(mesh: trimesh.Trimesh) -> Array:
     """Balls (n, 4) around the cells of a grid over the box of a mesh."""
     low, high = mesh.bounds
-    cells = np.clip(np.ceil((high - low) / max((high - low).min(), 0.2 * np.ptp(mesh.bounds))), 1, 5)
+    cells = np.clip(
+        np.ceil((high - low) / max((high - low).min(), 0.2 * np.ptp(mesh.bounds))), 1, 5
+    )
     size = (high - low) / cells
     places = np.indices(cells.astype(int)).reshape(3, -1).T + 0.5
     radius = np.full((len(places), 1), 0.5 * np.linalg.norm(size))
