@@ -27,7 +27,7 @@ def test_the_judge_leaves_out_only_what_is_far():
 
 def test_faces_that_are_lines_touch_no_ball():
     box = trimesh.creation.box((0.2, 0.2, 0.2))
-    faces = np.append(box.faces, box.faces[:1, [0, 0, 1]], axis=0)
+    faces = np.concatenate((box.faces, *(box.faces[:, [i, i, (i + 1) % 3]] for i in range(3))))
     mesh = trimesh.Trimesh(box.vertices, faces, process=False)
     judge = MeshJudge({"box": [mesh]}, of_balls(np.array([[0.13, 0.02, 0.11]]), 0.025, np.eye(4)))
     expected = np.hypot(0.03, 0.01) - 0.025
