@@ -90,15 +90,8 @@ class Cast:
 
     def clearance(self, joints: np.ndarray, scene: Scene) -> np.ndarray:
         """Smallest clearance (n,) [m], to the scene and of the robot with itself."""
-        found = []
-        for part in np.array_split(joints, max(1, len(joints) // 500)):
-            centers = self.judge.centers(part)
-            least = self.judge.gaps_that_count(centers).min(axis=1, initial=np.inf)
-            if scene.obstacles:
-                nearest = scene.nearest(centers, self.judge.radii).clearance
-                least = np.minimum(least, nearest.min(axis=1))
-            found.append(least)
-        return np.concatenate(found)
+        parts = np.array_split(joints, max(1, len(joints) // 500))
+        return np.concatenate([self.judge.clearance(part, scene) for part in parts])
 
 
 def random_scene(rng: np.random.Generator, count: int) -> dict[str, Any]:

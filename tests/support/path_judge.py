@@ -404,6 +404,12 @@ class Judge:
             squared += away
         return np.sqrt(squared, out=squared).T - (self.radii[first] + self.radii[second])
 
+    def clearance(self, joints: np.ndarray, scene: Scene) -> np.ndarray:
+        """Smallest clearance (n,) [m] of joint values (n, n_joints), to the scene and to itself."""
+        centers = self.centers(joints)
+        least = self.gaps_that_count(centers).min(axis=1, initial=np.inf)
+        return np.minimum(least, scene.nearest(centers, self.radii).clearance.min(axis=1))
+
     def judge(self, path: np.ndarray, scene: Scene, steps: Sequence[float] = STEPS) -> Judgement:
         """Judges a joint path (horizon, n_joints), straight from waypoint to waypoint.
 
