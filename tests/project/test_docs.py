@@ -120,7 +120,7 @@ def test_public_methods_have_docstrings(name: str) -> None:
 def test_examples_of_a_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its Python blocks, one after the other, as someone would paste them into a file."""
     monkeypatch.chdir(tmp_path)
-    missing = run_blocks(page, PAGES[page], optional={"pink"})
+    missing = run_blocks(page, PAGES[page], optional={"osqp", "pink"})
     if missing:
         pytest.skip(f"not installed, so that one block of {page} did not run: {missing}")
 
