@@ -1,5 +1,10 @@
 """The guard of controllers, judged at each millisecond by what shares no code with the library."""
 
+import gc
+import math
+import threading
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +19,7 @@ from path_judge import Scene
 from warp_collision import Cuboid, MeshWorld, Sphere
 from warp_collision.planning import MotionGuard
 
-EMPTY = Scene([])
+PLATE = {"dims": [1.0, 0.02, 1.0], "pose": [0.3, 0.3, 0.5, 1, 0, 0, 0]}
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +112,7 @@ def drive(guard: MotionGuard, q, command, steps: int, v=None):
 def plate() -> MeshWorld:
     """A plate beside the Panda's arm, into which its first joint turns it."""
     world = MeshWorld(device="cpu")
-    world.add("plate", Cuboid((1.0, 0.02, 1.0)), (0.3, 0.3, 0.5, 1, 0, 0, 0))
+    world.add("plate", Cuboid(PLATE["dims"]), PLATE["pose"])
     return world
 
 
@@ -222,6 +227,44 @@ def test_what_is_attached_counts_at_once(casts, plate) -> None:
     assert not guard.step(hit.joints, hit.velocities, [0.0] * 7).breached
 
 
+@pytest.mark.slow
+def test_memory_is_flat_while_another_thread_changes_the_world(casts, plate) -> None:
+    """Less than 100 bytes a step; what rests is not touched, whatever else comes and goes."""
+    panda, rng, is_over = casts["panda"], np.random.default_rng(17), threading.Event()
+    scene, changes, steps = Scene.from_mapping({"cuboid": {"plate": PLATE}}), [], 40_000
+
+    def change() -> None:
+        while not is_over.wait(2e-3):
+            place = (5.0 + 0.1 * math.sin(len(changes)), 0.0, 0.0, 1, 0, 0, 0)
+            plate.add("ball", Sphere(0.1), place)
+            plate.set_pose("ball", (6.0, *place[1:]))
+            plate.enable("ball", False)
+            plate.remove("ball")
+            changes.append(place)
+
+    guard, other = guard_of(panda, plate), threading.Thread(target=change)
+    q, v, moved, held, command = panda.start.tolist(), [0.0] * 7, [panda.start], [], [0.0] * 7
+    other.start()
+    try:
+        for i in range(steps):
+            if i in (steps // 4, steps - 1):
+                gc.collect()
+                held.append(int(Path("/proc/self/statm").read_text().split()[1]) * 4096)
+            if i % 200 == 0:
+                command = (rng.uniform(-1.0, 1.0, 7) * panda.velocity).tolist()
+            step = guard.step(q, v, command)
+            q, v = step.joints, step.velocities
+            assert not step.breached
+            if i % 20 == 0:
+                moved.append(np.array(q))
+    finally:
+        is_over.set()
+        other.join()
+    assert len(changes) > 20
+    assert held[1] - held[0] < 100 * (steps * 3 // 4)
+    assert panda.clearance(np.array(moved), scene).min() > 0.0
+
+
 @pytest.mark.parametrize("name", ["panda", "arm6"])
 def test_tracking_errors_are_in_the_bounds(casts, name) -> None:
     """Robots that are off by the error, whatever its signs, touch nothing; nor the robot itself."""
@@ -284,8 +327,8 @@ def test_obstacles_that_come_meet_a_robot_at_rest(casts, trials) -> None:
 def test_late_commands_are_in_the_bounds(casts, plate) -> None:
     """Until the next command takes effect, velocities go on, for any time up to the latency."""
     panda, latency, rng = casts["panda"], 5e-3, np.random.default_rng(2)
-    box = {"cuboid": {"plate": {"dims": [1.0, 0.02, 1.0], "pose": [0.3, 0.3, 0.5, 1, 0, 0, 0]}}}
-    scene, guard = Scene.from_mapping(box), guard_of(panda, plate, latency=latency)
+    scene = Scene.from_mapping({"cuboid": {"plate": PLATE}})
+    guard = guard_of(panda, plate, latency=latency)
     q, v = panda.start.copy(), np.zeros(7)
     moved, least_share = [q], 1.0
     for i in range(700):
