@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import trimesh
 from PIL import Image
 
 from robots import PANDA
@@ -38,6 +39,26 @@ def test_json_has_the_same(capsys):
     assert sum(told["spheres"].values()) == 59
     assert told["coverage"]["panda_link5"]["spheres"] == 12
     assert {pair["checked"] for pair in told["pairs_of_links"]} == {True, False}
+
+
+def test_what_decides_about_exact_shapes(capsys, tmp_path):
+    trimesh.creation.torus(0.1, 0.02, major_sections=12, minor_sections=8).export(
+        tmp_path / "r.stl"
+    )
+    shapes = '<box size="0.2 0.1 0.3"/>', '<sphere radius="0.1"/>', '<mesh filename="r.stl"/>'
+    collision = "<collision><geometry>{}</geometry></collision>".format
+    links = {"plain": collision(shapes[0]) + collision(shapes[1]), "hollow": collision(shapes[2])}
+    text = "".join(f'<link name="{name}">{content}</link>' for name, content in links.items())
+    text += '<joint name="j" type="continuous"><parent link="plain"/><child link="hollow"/></joint>'
+    (tmp_path / "arm.urdf").write_text(f'<robot name="arm">{text}</robot>')
+    status, out, _ = run(capsys, tmp_path / "arm.urdf")
+    lines = [line.split() for line in out.splitlines()]
+    assert status == 0
+    assert ["plain", "2", "2.0", "-"] in lines
+    assert ["hollow", "0", "-", "192"] in lines
+    told = json.loads(run(capsys, tmp_path / "arm.urdf", "--json")[1])["exact_shapes"]
+    assert told["plain"] == {"pieces": 2, "overshoot": 0.002, "triangles": 0}
+    assert (told["hollow"]["pieces"], told["hollow"]["triangles"]) == (0, 192)
 
 
 def test_what_is_written_is_read_back(capsys, tmp_path):

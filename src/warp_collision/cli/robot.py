@@ -13,6 +13,7 @@ from warp_collision.messages import escaped
 
 if TYPE_CHECKING:
     from warp_collision.robot import Coverage, RobotSpheres, SelfCollisionMatrix
+    from warp_collision.robot.checks.link_coverage import Deviation
 
 _RESOLUTION = 2e-3  # m, of coverages
 _MOST_TOUCHING = 10  # pairs in the table
@@ -20,8 +21,9 @@ _MOST_TOUCHING = 10  # pairs in the table
 SUMMARY = "show a robot's joints, links, spheres and pairs"
 DESCRIPTION = """\
 Shows what became of a robot's URDF: joints and limits, links with their spheres
-and how well these cover them, and which links are checked with each other. What
-is fitted is kept in a cache; a second look is quick.
+and how well these cover them, how closely their exact shapes are followed, and
+which links are checked with each other. What is fitted is kept in a cache; a
+second look is quick.
 """
 
 EPILOG = """\
@@ -74,13 +76,14 @@ def run(options: argparse.Namespace) -> int:
         read.require_not_read(name, path)
     files = common.OutputFiles(**wanted)
     common.start("cpu")
-    from warp_collision.robot.checks.link_coverage import coverage_of
+    from warp_collision.robot.checks.link_coverage import coverage_of, deviations_of
 
     robot = read.load()
     if options.save is not None:
         robot.save(options.save)
         files.add(options.save)
     coverages = coverage_of(robot, robot.link_names, _RESOLUTION)
+    deviations = deviations_of(robot)
     matrix = robot.self_collision_matrix()
     if options.save_srdf is not None:
         matrix.save(options.save_srdf)
@@ -91,10 +94,12 @@ def run(options: argparse.Namespace) -> int:
         sphere_sheet(robot, options.output)
         files.add(options.output)
     if options.json:
-        print_json(_summary(robot, coverages, matrix) | files.summary())
+        print_json(_summary(robot, coverages, deviations, matrix) | files.summary())
     else:
-        text = [str(robot), "", *_coverage_table(coverages), "", *_touching(matrix)]
-        print_text("\n".join([*text, *files.lines()]))
+        text = [str(robot), "", *_coverage_table(coverages), ""]
+        if deviations:
+            text += [*_deviation_table(deviations), ""]
+        print_text("\n".join([*text, *_touching(matrix), *files.lines()]))
     return common.FREE
 
 
@@ -110,6 +115,15 @@ def _coverage_table(coverages: dict[str, Coverage]) -> list[str]:
         name, share = escaped(link, 40), f"{found.uncovered:.1%}"
         rows.append((name, str(found.count), overshoot, share, gap))
     return align(rows, right=(1, 2, 3, 4))
+
+
+def _deviation_table(deviations: dict[str, Deviation]) -> list[str]:
+    """What decides about exact shapes of links, and how far it sticks out of them."""
+    rows = [("link", "convex pieces", "stick out by up to [mm]", "triangles, which are exact")]
+    for link, (pieces, overshoot, triangles) in deviations.items():
+        name, length = escaped(link, 40), f"{1e3 * overshoot:.1f}" if pieces else "-"
+        rows.append((name, str(pieces), length, str(triangles or "-")))
+    return align(rows, right=(1, 2, 3))
 
 
 def _touching(matrix: SelfCollisionMatrix) -> list[str]:
@@ -133,7 +147,10 @@ def _touching(matrix: SelfCollisionMatrix) -> list[str]:
 
 
 def _summary(
-    robot: RobotSpheres, coverages: dict[str, Coverage], matrix: SelfCollisionMatrix
+    robot: RobotSpheres,
+    coverages: dict[str, Coverage],
+    deviations: dict[str, Deviation],
+    matrix: SelfCollisionMatrix,
 ) -> dict[str, Any]:
     joints = zip(robot.joint_names, robot.joint_units, robot.joint_limits.tolist(), strict=True)
     return {
@@ -149,6 +166,7 @@ def _summary(
             }
             for link, found in coverages.items()
         },
+        "exact_shapes": {link: found._asdict() for link, found in deviations.items()},
         "pairs_of_links": [
             {
                 "links": [entry.first, entry.second],

@@ -48,6 +48,7 @@ _MOST_POINTS = 1000  # about, of a piece: then the radius is larger
 _MOST_FILLED = 1.02  # of the volume of a shape: what pieces may have that follow it
 # By how much they may stick out: of the size of the shape, at least [m]; how fine it is asked.
 _OVERSHOOT, _LEAST_OVERSHOOT, _FINE = 0.01, 2.0e-3, 0.25
+_STEPS = 20  # of lengths that are tried, to metres
 _LEAST_CORNERS = 12  # of a hull, none of which is left out
 _DIRECTIONS = np.array([*itertools.product((-1.0, 0.0, 1.0), repeat=3)])
 _SUPPORTS = 150  # extreme points by which hulls are compared
@@ -190,6 +191,12 @@ def _stick_out(pieces: Sequence[ConvexPiece], solid: Solid, length: float) -> bo
         low, high, limit = (np.tile(x[is_open], 2) for x in (low, high, limit))
         middle = np.tile(middle[is_open], (2, 1))
     return False
+
+
+def overshoot_of(pieces: Sequence[ConvexPiece], solid: Solid) -> float:
+    """A length by which pieces stick out of a solid at most [m], the least of some from 2 mm on."""
+    lengths = (_LEAST_OVERSHOOT * 1.5**step for step in range(_STEPS))
+    return next((n for n in lengths if not _stick_out(pieces, solid, n)), math.inf)
 
 
 def _facets(points: Array) -> Array:
