@@ -56,7 +56,7 @@ def test_bernoulli_draws_each_element_for_itself(device: torch.device) -> None:
 def test_what_is_rare_stays_rare(device: torch.device) -> None:
     """Noise of 24 bits would draw one in 17 million, whatever smaller the probability."""
     p = torch.full((4_000_000,), 1e-12, device=device)
-    assert all(sample_bernoulli(p, generator=seeded(device, s)).sum() == 0.0 for s in range(20))
+    assert all(sample_bernoulli(p, generator=seeded(device, s)).sum() == 0.0 for s in range(5))
 
 
 @pytest.mark.parametrize("dim", [-1, 0, 1])
@@ -110,7 +110,7 @@ def test_choice_without_replacement(
     """Ordered pairs have the law of one draw after the other from what is left."""
     law = weights or (0.25,) * 4
     p = None if weights is None else torch.tensor(weights, device=device)
-    generator, draws = seeded(device), 8000
+    generator, draws = seeded(device), 3000
     counts: dict[tuple[int, ...], int] = dict.fromkeys(itertools.permutations(range(4), 2), 0)
     for _ in range(draws):
         pair = choice(4, k=2, replace=False, p=p, device=device, generator=generator)

@@ -142,7 +142,9 @@ def test_next_to_the_center_of_a_sphere(device: torch.device) -> None:
 # -- the surface ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["box", "icosphere", "torus", "robot_link", *THIN])
+@pytest.mark.parametrize(
+    "name", mostly_slow(("box", "icosphere", "torus", "robot_link", *THIN), ("torus", *THIN[::2]))
+)
 def test_on_faces_edges_and_vertices(name: str, device: torch.device) -> None:
     """And 1e-7 from them: the gradient is finite, unit, and the normal on a face.
 
@@ -236,7 +238,9 @@ def test_no_jump_of_the_cost_on_many_lines(device: torch.device) -> None:
     assert largest <= 1.0
 
 
-@pytest.mark.parametrize("name", ["box", "torus", "tetrahedron", "20 bodies"])
+@pytest.mark.parametrize(
+    "name", mostly_slow(("box", "torus", "tetrahedron", "20 bodies"), ("box", "torus"))
+)
 def test_the_gradient_jumps_where_the_closest_point_does(name: str, device: torch.device) -> None:
     """And nowhere else: not on the surface, not between the faces of a sphere."""
     rng = np.random.default_rng(116)

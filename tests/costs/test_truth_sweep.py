@@ -53,6 +53,7 @@ def test_the_distance_is_the_reference(name: str, device: torch.device) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_bisection_finds_what_samples_find(device: torch.device) -> None:
     rng = np.random.default_rng(122)
     ends = segments(rng, scene("clutter"), 100, lengths=(0.01, 0.3))

@@ -290,7 +290,7 @@ INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", mostly_slow(INTEGERS, (torch.uint8, torch.int64)), ids=str)
+@pytest.mark.parametrize("dtype", mostly_slow(INTEGERS, (torch.int64,)), ids=str)
 @pytest.mark.parametrize("shape", [(3,), (3, 1), (1, 3), (3, 1, 1)], ids=str)
 def test_env_of_each_row_in_any_integers(
     shape: tuple[int, ...], dtype: torch.dtype, kind: str, device: torch.device

@@ -279,6 +279,7 @@ def test_errors_are_labelled_again_when_that_is_wanted(tmp_path, capsys):
     assert sorted(read(tmp_path / "out")["row"]) == [*range(12)]
 
 
+@pytest.mark.slow
 def test_shards_write_into_one_folder_at_the_same_time(tmp_path):
     write_paths(tmp_path, 60)
     assert label(tmp_path, "whole", "--quiet") == 0

@@ -98,7 +98,7 @@ def test_calls_take_what_they_took(name: str, gpu: torch.device, cuda: Any) -> N
 @pytest.mark.parametrize(
     ("until", "names"),
     [
-        ("first", QUICK),
+        pytest.param("first", QUICK, marks=pytest.mark.slow),
         pytest.param("first", tuple(PROBLEMS), id="first of seven sets", marks=pytest.mark.slow),
         pytest.param("converged", tuple(PROBLEMS), id="seven sets", marks=pytest.mark.slow),
     ],

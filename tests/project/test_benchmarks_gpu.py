@@ -12,11 +12,14 @@ from benchmarks.__main__ import main
 from benchmarks.gpu import STAGES
 
 import simulated_cuda
+from cases import mostly_slow
 
 FEW = ("--rounds", "1", "--seconds", "0.01")
 
 
-@pytest.mark.parametrize("name", functions.FUNCTIONS)
+@pytest.mark.parametrize(
+    "name", mostly_slow(functions.FUNCTIONS, functions.FUNCTIONS.keys() - {"optimize_paths"})
+)
 def test_functions(name: str, gpu: torch.device, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--device", str(gpu), "--scale", "0.06", *FEW]
     assert harness.run_command("functions", [*arguments, "--only", name]) == 0

@@ -10,6 +10,7 @@ import re
 import shlex
 import tomllib
 import warnings
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -76,6 +77,7 @@ def public_objects() -> dict[str, Any]:
     return found
 
 
+@cache
 def documented() -> str:
     """All docstrings of the package that have an example."""
     tests = [test for name in MODULES for test in examples_of(importlib.import_module(name))]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from cases import mostly_slow
 from injected import Trial
 from warp_collision import Cuboid
 from warp_collision.examples import load_panda
@@ -48,7 +49,7 @@ def content(robot: RobotSpheres) -> list[object]:
     ]
 
 
-@pytest.mark.parametrize("name", EDITS)
+@pytest.mark.parametrize("name", mostly_slow(EDITS, [*EDITS][1::2]))
 @pytest.mark.parametrize(
     "most", [3, pytest.param(np.inf, marks=pytest.mark.slow)], ids=["few", "all"]
 )

@@ -198,7 +198,7 @@ def test_open_meshes_as_in_collision(robots, device):
     joints = torch.tensor([0.0, 0.4, 0.0, -1.6, 0.0, 2.0, 0.8], device=device)
     spheres = panda(joints)
     verdicts = []
-    for height in np.linspace(0.1, 0.4, 20):
+    for height in np.linspace(0.1, 0.4, 10):
         world = MeshWorld(device=device)
         world.add("bowl", bowl, (0.67, 0.0, height, 1, 0, 0, 0))
         expected = in_collision(spheres[None, None], world).any().item()
@@ -207,7 +207,7 @@ def test_open_meshes_as_in_collision(robots, device):
         path = joints.expand(1, 2, 7).contiguous()
         assert joint_path_in_collision(path, panda, world, **options).item() >= expected
         verdicts.append(expected)
-    assert 2 < sum(verdicts) < 18
+    assert 1 < sum(verdicts) < 9
 
 
 def test_any_shape_of_joints(robots):

@@ -6,6 +6,7 @@ import torch
 from torch import func
 from torch.autograd import forward_ad
 
+from cases import mostly_slow
 from differentiable import JIT_WARNING
 from robots import arm_with_mimic, expected_places, tree_robot
 from warp_collision.examples import load_panda
@@ -80,7 +81,7 @@ def test_vmap_of_gradients(robot):
     torch.testing.assert_close(nested, robot(joints)[:, None].expand(-1, 2, -1, -1))
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dynamic", mostly_slow((False, True), (True,)))
 def test_compiled(robot, dynamic):
     compiled = torch.compile(robot.__call__, fullgraph=True, backend="aot_eager", dynamic=dynamic)
     for n in (2, 3):

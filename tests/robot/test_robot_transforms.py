@@ -228,13 +228,13 @@ GRAPH = pytest.param(of_graph, marks=needs_graphs_of_checks)
 
 
 @pytest.mark.parametrize("way", [of_vmap, of_jvp, of_grad])
-@pytest.mark.parametrize("name", mostly_slow(FIRST_CALLS, FIRST_CALLS[::2]))
+@pytest.mark.parametrize("name", mostly_slow(FIRST_CALLS, FIRST_CALLS[::4]))
 def test_first_calls(name, way, world, paths) -> None:
     assert_prepared(name, way, world, paths)
 
 
 @pytest.mark.parametrize("way", [GRAPH, of_export])
-@pytest.mark.parametrize("name", mostly_slow(FIRST_CALLS, ("paths", "constraint")))
+@pytest.mark.parametrize("name", mostly_slow(FIRST_CALLS, ("paths",)))
 def test_first_calls_in_graphs(name, way, world, paths) -> None:
     assert_prepared(name, way, world, paths)
 

@@ -306,6 +306,7 @@ def test_wrong_pairs(panda):
 FOLDING = torch.tensor([[[0.0, -0.5, 0.0, -2.2, 0.0, 1.6, 0.8], [0.0, 1.7, 0.0, -3.0, 0, 0, 0.8]]])
 
 
+@pytest.mark.slow
 def test_tables_of_pairs_are_dropped_with_them():
     robot, world = load_crane(), MeshWorld(device="cpu")
     path = torch.linspace(-0.5, 0.5, 2)[None, :, None].expand(1, 2, robot.n_joints)

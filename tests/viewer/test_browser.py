@@ -78,6 +78,7 @@ def test_names_are_text(seen):
     assert seen.errors == []
 
 
+@pytest.mark.slow
 def test_the_mouse_selects_an_obstacle_and_drags_it_by_its_gizmo(seen):
     viewer, world = seen.viewer, seen.viewer._world
     seen.tab("world")
@@ -106,6 +107,7 @@ def test_the_mouse_selects_an_obstacle_and_drags_it_by_its_gizmo(seen):
     assert seen.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_a_second_client_and_one_that_leaves(chromium, seen):
     viewer = seen.viewer

@@ -54,7 +54,7 @@ def test_voxels_smaller_than_pixels(seed: int, spoil: Any) -> None:
         assert depth_in_solids(free, seen.lower, edge, boxes).max() == 0.0
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(2), [0]))
+@pytest.mark.parametrize("seed", mostly_slow(range(2), ()))
 def test_spoiled_images(seed: int) -> None:
     """Each leaves at least 80 % of what ideal ones show, and nothing in a solid is free."""
     rng, camera = np.random.default_rng(seed), Pinhole(260.0, 240, 320)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from scipy import ndimage
 
+from cases import mostly_slow
 from reference import Array
 from sensed_shapes import random_voxels, voxels_distance
 from warp_collision import (
@@ -35,7 +36,7 @@ def grid_of_ball(edge: float, dtype: Any = np.float32, shift: float = 0.0) -> Es
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
-@pytest.mark.parametrize("edge", [0.01, 0.05])
+@pytest.mark.parametrize("edge", mostly_slow((0.01, 0.05), (0.05,)))
 def test_no_value_is_above_the_distance(edge: float, dtype: Any) -> None:
     """A million points, inside the grid and around it; nor is it far below."""
     rng = np.random.default_rng(1)

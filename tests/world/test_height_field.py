@@ -55,7 +55,7 @@ def spheres_around(body: Body, *shape: int) -> Array:
     return rounded(np.concatenate((centers, radii), axis=-1))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, [*KINDS][::2]))
 def test_resting_queries(kind: str, device: torch.device) -> None:
     body, world = case(kind, device)
     spheres = spheres_around(body, 1, 1, 900)
@@ -70,7 +70,7 @@ def test_resting_queries(kind: str, device: torch.device) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", mostly_slow(KINDS, [*KINDS][::2]))
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, [*KINDS][:1]))
 def test_sweeps(kind: str, device: torch.device) -> None:
     body, world = case(kind, device)
     spheres = spheres_around(body, 60, 2, 1)

@@ -159,7 +159,7 @@ def test_after_each_change(
     assert_sums(world, other, env=1)
 
 
-@pytest.mark.parametrize("count", [8, 9, 31, 32, 33])
+@pytest.mark.parametrize("count", mostly_slow((8, 9, 31, 32, 33), (8, 32)))
 def test_few_of_many_slots(count: int, device: torch.device) -> None:
     """Around the sizes of blocks, and where the tree begins to pay; each env has its own."""
     scene = obstacles()[:count]

@@ -246,7 +246,7 @@ def test_among_other_obstacles() -> None:
         world.prepare()
 
 
-@pytest.mark.parametrize("count", [1_000, 100_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", mostly_slow((1_000, 100_000, 1_000_000), (1_000,)))
 def test_no_sphere_of_many_is_wrong(count: int) -> None:
     """200,000 spheres among points of surfaces, most of them near."""
     rng = np.random.default_rng(count)

@@ -242,7 +242,7 @@ def assert_poses_of_all(name: str, count: int, device: torch.device) -> None:
     )
 
 
-@pytest.mark.parametrize("name", POSE_MODELS)
+@pytest.mark.parametrize("name", mostly_slow(POSE_MODELS, [*POSE_MODELS][::2]))
 def test_each_pose(name: str, device: torch.device) -> None:
     """Every mesh of 100 configurations by itself: sums hide what single gradients have wrong."""
     assert_poses_of_all(name, 100, device)
