@@ -1,9 +1,9 @@
 """Checks of a Panda in the lanes of vector instructions, beside the kernels without lanes.
 
 Configurations anywhere within the limits, and along motions that are free; proofs of motions, of
-all of them and of those that are free, and of the pieces of a spline; costs of resting spheres, and
-costs and collisions along free motions. Answers are compared first: they are the same, costs to the
-bit.
+all of them and of those that are free, with a clearance, too, and of the pieces of a spline; costs
+of resting spheres, and costs and collisions along free motions. Answers are compared first: they
+are the same, costs to the bit.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from warp_collision.robot.model.sphere_layout import FRAME_POSE, STATE
 
 COUNT, MOTIONS = 4096, 400  # configurations of a scene, and motions of each length
 KNOTS, PIECES = 40, 1000  # of a spline
+KEPT, ROUNDING = 0.02, 1e-5  # clearance of motions that are asked to keep one, and its rounding [m]
 
 
 class Case(vamp.Case):
@@ -116,6 +117,27 @@ def pieces(case: Case, joints: Tensor, count: int) -> dict[str, Call]:
     return both(hits, torch.empty(count))
 
 
+def of_motions(case: Case, motions: Tensor) -> dict[str, Call]:
+    """With and without lanes, that they stay 2 cm away from obstacles, and how near they come."""
+    options = {"self_collision": case.pairs, "tolerance": vamp.TOLERANCE}
+    pairs, given = motions.contiguous(), (case.robot, case.world)
+
+    def keeps() -> Tensor:
+        return wc.joint_path_in_collision(pairs, *given, world_clearance=KEPT, **options)[:, 0]
+
+    def how_near() -> wc.JointPathClearance:
+        return wc.joint_path_clearance(pairs, *given, **options)
+
+    hits, found = keeps(), how_near()
+    require(bool((found.world_upper[:, 0][~hits] > KEPT - ROUNDING).all()), "nearer than proven")
+    note = f"{int(hits.sum())} of {len(pairs)} are True"
+    return {
+        **both(case.proofs, motions),
+        "2 cm from obstacles": Call(keeps, len(pairs), note=note),
+        "joint_path_clearance": Call(how_near, len(pairs)),
+    }
+
+
 def workloads(options: Any) -> Iterator[Workload]:
     """Those of all scenes."""
     count, n_motions = (max(20, round(n * options.scale)) for n in (COUNT, MOTIONS))
@@ -136,7 +158,7 @@ def workloads(options: Any) -> Iterator[Workload]:
             proven = asked[case.proofs(asked)]
             for what, some in (("all", asked), ("free", proven)):
                 label = f"{name}, motions of {length} rad, {what}"
-                yield Workload(label, "motion", partial(both, case.proofs, some))
+                yield Workload(label, "motion", partial(of_motions, case, some))
 
 
 add_options = harness.timing_options

@@ -58,7 +58,7 @@ class BodyPair:
     begin: int  # of their pairs of spheres that are left out, which are sorted
     end: int  # behind the last of them
     ancestor: int  # deepest common ancestor of their frames
-    buffer: float  # minimum clearance of their spheres [m]
+    buffer: float  # minimum clearance of their spheres, negative if they may overlap [m]
 
 
 @wp.func
@@ -402,7 +402,9 @@ def bounds_of_surfaces(robot: Robot, motion: PairMotion, search: PieceSearch) ->
     while walk.level >= 0:
         row = node_row(first, walk.first)
         other_row = node_row(second, walk.second)
-        gap = gap_of_boxes(pieces, row, other_row, search.relative) - motion.pair.buffer
+        # Of boxes that overlap nothing is known: a buffer may be negative.
+        gap = gap_of_boxes(pieces, row, other_row, search.relative)
+        gap = wp.where(gap > 0.0, gap - motion.pair.buffer, -FAR)
         low = gap - search.margin
         if low > wp.min(search.needed, result[2]):
             result = wp.min(result, wp.vec3(low, gap, FAR))

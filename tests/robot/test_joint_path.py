@@ -10,7 +10,7 @@ import trimesh
 
 import joint_paths
 from cases import mostly_slow
-from joint_paths import load_crane, random_paths, sampled_minimum
+from joint_paths import BETWEEN, load_crane, obstacles, random_paths, sampled_minimum
 from robots import sphere_pairs
 from warp_collision import Cuboid, MeshWorld, in_collision
 from warp_collision.examples import load_panda
@@ -24,20 +24,11 @@ from warp_collision.robot import (
 )
 
 TOLERANCE = 1e-3
-# What the smallest sampled clearance may be above the smallest.
-BETWEEN_SAMPLES = 1e-4
 
 
 @pytest.fixture(scope="module")
 def robots() -> dict[str, RobotSpheres]:
     return {"panda": load_panda(), "crane": load_crane()}
-
-
-def obstacles(robot: RobotSpheres, rng: np.random.Generator, count: int) -> joint_paths.Boxes:
-    reach = robot(random_paths(robot, rng, 20, 1, 1.0)[:, 0].double())
-    places = reach[..., :3].reshape(-1, 3)
-    # Not in the foot, which would collide in every configuration.
-    return joint_paths.plates_and_posts(rng, count, places[places.norm(dim=-1) > 0.65])
 
 
 def check_interval(lower, upper, smallest, between):
@@ -62,11 +53,11 @@ def check_segments(robot, seed, batch, device):
         begin, end = paths[row, segment : segment + 2].double()
         smallest = sampled_minimum(robot, begin, end, lambda s: joint_paths.clearance(s, boxes))
         if hits[row, segment]:
-            assert smallest < TOLERANCE + BETWEEN_SAMPLES
+            assert smallest < TOLERANCE + BETWEEN
         else:
             assert smallest > 0.0
         one = JointPathClearance(*(part[row, segment].item() for part in found))
-        check_interval(one.world_lower, one.world_upper, smallest, BETWEEN_SAMPLES)
+        check_interval(one.world_lower, one.world_upper, smallest, BETWEEN)
         there = robot(begin + one.world_position * (end - begin))[None]
         one_box = joint_paths.Boxes(*(part[one.obstacle : one.obstacle + 1] for part in boxes))
         gap = joint_paths.clearance(there, one_box)[0, one.sphere].item()
@@ -102,11 +93,11 @@ def check_pairs(robot, seed, batch, device):
             robot, begin, end, lambda s: joint_paths.gaps(s, pairs), speed=2.0
         )
         if hits[row, segment]:
-            assert smallest < TOLERANCE + 2.0 * BETWEEN_SAMPLES
+            assert smallest < TOLERANCE + 2.0 * BETWEEN
         else:
             assert smallest > 0.0
         one = JointPathClearance(*(part[row, segment].item() for part in found))
-        check_interval(one.self_lower, one.self_upper, smallest, 2.0 * BETWEEN_SAMPLES)
+        check_interval(one.self_lower, one.self_upper, smallest, 2.0 * BETWEEN)
         there = robot(begin + one.self_position * (end - begin))
         a, b = there[one.self_sphere], there[one.self_other]
         gap = (a[:3] - b[:3]).norm() - a[3] - b[3]
@@ -290,7 +281,7 @@ def test_an_obstacle_far_from_its_box(robots, distance):
     path[0, 1, 0] = 0.25
     found = joint_path_clearance(path, panda, world, self_collision=False)
     smallest = sampled_minimum(panda, *path[0].double(), lambda s: joint_paths.clearance(s, bar))
-    check_interval(found.world_lower.item(), found.world_upper.item(), smallest, BETWEEN_SAMPLES)
+    check_interval(found.world_lower.item(), found.world_upper.item(), smallest, BETWEEN)
     assert smallest > 0.1
 
 
@@ -307,7 +298,7 @@ def test_a_tolerance_below_rounding_gives_a_wide_interval(robots):
     assert found.world_lower <= usual.world_upper
     assert usual.world_lower <= found.world_upper
     smallest = sampled_minimum(panda, *paths[0].double(), lambda s: joint_paths.clearance(s, boxes))
-    assert found.world_lower.item() <= smallest <= found.world_upper.item() + BETWEEN_SAMPLES
+    assert found.world_lower.item() <= smallest <= found.world_upper.item() + BETWEEN
 
 
 @pytest.mark.parametrize(("distance", "tolerance"), [(10.0, 1e-4), (100.0, 1e-3), (100.0, 1e-6)])

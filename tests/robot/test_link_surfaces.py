@@ -132,6 +132,18 @@ def test_configurations_are_those_of_the_surfaces(pair, device):
     assert not follow(coarse, np.asarray(cup().triangles))  # what this test is about
 
 
+def test_a_clearance_from_obstacles_changes_nothing_between_links(pair, device):
+    robot, _ = pair
+    world, options = MeshWorld(device=device), {"world_clearance": 0.04}
+    joints = random_joints(robot.joint_limits, 200, None).float()[None].to(device)
+    hit = configuration_in_collision(joints, robot, world)
+    assert torch.equal(configuration_in_collision(joints, robot, world, **options), hit)
+    steps = joints[0, :40, None] + torch.tensor([0.0, 0.05], device=device)[:, None]
+    proven = joint_path_in_collision(steps, robot, world)
+    assert torch.equal(joint_path_in_collision(steps, robot, world, **options), proven)
+    assert 5 < proven.sum() < 35
+
+
 def puck() -> trimesh.Trimesh:
     """A thick disk with a groove around it, of less than 1 % of its volume."""
     outline = [[0, 0], [0.2, 0], [0.2, 0.19], [0.18, 0.19], [0.18, 0.22], [0.2, 0.22]]

@@ -16,6 +16,8 @@ Tensor = torch.Tensor
 
 # How far apart samples are, in motion of the fastest sphere [m].
 SPACING = 1e-4
+# What the smallest sampled clearance may be above the smallest.
+BETWEEN = 1e-4
 _COARSE = 20  # fine samples in a coarse one
 
 
@@ -86,6 +88,13 @@ def plates_and_posts(rng: np.random.Generator, count: int, around: Tensor) -> Bo
         half.append(size)
         poses.append(pose)
     return Boxes(torch.tensor(half), torch.tensor(np.array(poses)))
+
+
+def obstacles(robot: RobotSpheres, rng: np.random.Generator, count: int) -> Boxes:
+    """Some near a robot, but not in its foot, which would collide in every configuration."""
+    reach = robot(random_paths(robot, rng, 20, 1, 1.0)[:, 0].double())
+    places = reach[..., :3].reshape(-1, 3)
+    return plates_and_posts(rng, count, places[places.norm(dim=-1) > 0.65])
 
 
 def world_of(boxes: Boxes, device: torch.device) -> MeshWorld:

@@ -376,6 +376,9 @@ def calls_of_robots() -> dict[str, Maker]:
         "joint_path_in_collision, poses of waypoints": lambda o: (
             lambda: path(o.joints, o.robot, o.world, poses=o.moving)
         ),
+        "joint_path_in_collision, world_clearance": lambda o: (
+            lambda: path(o.joints, o.robot, o.world, world_clearance=0.02)
+        ),
         "joint_path_clearance": lambda o: (
             lambda: [*joint_path_clearance(o.joints, o.robot, o.world)]
         ),

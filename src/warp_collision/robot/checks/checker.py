@@ -57,6 +57,7 @@ class RobotChecker:
         self_collision: see `configuration_in_collision`.
         ignore: see `configuration_in_collision`.
         base_pose: (7,), pose of the root link in the world, or a 4 x 4 matrix; the origin if None.
+        world_clearance: see `joint_path_in_collision` [m].
 
     Raises:
         TypeError, ValueError: an option of another type or range, or unknown names in `ignore`; the
@@ -88,6 +89,7 @@ class RobotChecker:
         self_collision: bool | SelfCollisionPairs = True,
         ignore: Contacts = (),
         base_pose: PoseLike | None = None,
+        world_clearance: float = 0.0,
     ):
         require_robot_and_world(robot, world)
         self._robot, self._world, self._device = robot, world, world.device
@@ -96,6 +98,7 @@ class RobotChecker:
         )
         self._is_exact = robot.layout.is_exact(shapes)
         self._self_collision, self._ignore = self_collision, as_pairs(ignore)
+        self._world_clearance = world_clearance
         self._n_joints = robot.n_joints
         like = torch.zeros((1, 1, robot.n_joints), device=world.device)
         self._root = root_frames(base_pose, like, 0)
@@ -208,7 +211,7 @@ class RobotChecker:
     def _prepare(self) -> None:
         """Looks up what belongs to the robot with what is attached to it."""
         self._layout = self._robot.layout
-        operands = self._robot, self._self_collision, self._device
+        operands = self._robot, self._self_collision, self._device, self._world_clearance
         self._tables, self._pairs = robot_tables(*operands)
         self._recorded = _Recorded()
 

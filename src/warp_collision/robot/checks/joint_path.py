@@ -44,6 +44,7 @@ def configuration_in_collision(
     ignore: Contacts = (),
     env_index: Tensor | None = None,
     base_pose: PoseLike | None = None,
+    world_clearance: float = 0.0,
 ) -> Tensor:
     """Whether a robot at joint values touches an obstacle or itself.
 
@@ -65,6 +66,7 @@ def configuration_in_collision(
         base_pose: pose of the root link in the world, see `RobotSpheres.spheres`: (7,) for all, or
             one for each index of the first axes of the joints; or 4 x 4 matrices. The origin if
             None.
+        world_clearance: [m], what is nearer to an obstacle touches it. Links touch as without.
 
     Returns:
         (...,) bool. True also where joints or poses are not finite.
@@ -94,7 +96,10 @@ def configuration_in_collision(
         flat = joints.reshape(batch, shape[1:].numel(), robot.n_joints)
     flat, env_index = checked_rows(flat, world, env_index)
     base = roots_of(base_pose, joints, flat)
-    operands = path_operands(flat, robot, world, self_collision, ignore, env_index, base)
+    operands = path_operands(
+        *(flat, robot, world, self_collision, ignore, env_index, base),
+        world_clearance=world_clearance,
+    )
     hit = check.evaluate(operands)
     return hit if joints.ndim == 3 else hit.reshape(shape)
 
@@ -111,6 +116,7 @@ def joint_path_in_collision(
     env_index: Tensor | None = None,
     base_pose: PoseLike | None = None,
     poses: Tensor | None = None,
+    world_clearance: float = 0.0,
 ) -> Tensor:
     """Whether a robot collides between waypoints, on the arcs of its spheres.
 
@@ -135,9 +141,12 @@ def joint_path_in_collision(
             4 x 4 matrices in place of the 7 numbers. The origin if None.
         poses: see `sphere_cost`; those for each waypoint, of a curve for each end of a piece, move
             obstacles as in `swept_sphere_cost`.
+        world_clearance: [m], how far the robot has to stay away from obstacles: what is nearer to
+            one collides with it. Links collide with each other as without.
 
     Returns:
-        (batch, horizon - 1) bool for each segment. False is a proof that the whole segment is free.
+        (batch, horizon - 1) bool for each segment. False is a proof that the whole segment is free,
+        and keeps `world_clearance` everywhere.
         True is a collision, or a clearance below the tolerance. It is also True for values that are
         not finite, an env that does not exist, and a segment that 65,536 evaluations could not
         decide.
@@ -160,7 +169,8 @@ def joint_path_in_collision(
     joints, env_index, degree = _checked_paths(joints, robot, world, env_index)
     base = None if base_pose is None else root_frames(base_pose, joints, 1)
     operands = path_operands(
-        joints, robot, world, self_collision, ignore, env_index, base, poses, degree
+        *(joints, robot, world, self_collision, ignore, env_index, base, poses, degree),
+        world_clearance,
     )
     limit = validate.scalar_operand("tolerance", tolerance, world.device, positive=True)
     is_exact = robot.layout.is_exact(shapes)
@@ -323,23 +333,34 @@ def path_operands(
     base: Tensor | None,
     poses: Tensor | None = None,
     degree: int = 1,
+    world_clearance: float = 0.0,
 ) -> PathOperands:
     """The operands of a check of joints that are valid, with frames of the root link."""
-    tables, pairs = robot_tables(robot, self_collision, world.device)
+    tables, pairs = robot_tables(robot, self_collision, world.device, world_clearance)
     horizon = None if poses is None else segments_of(joints, degree)[1] + 1
     scene = scene_with_contacts(ignore, robot, world, poses, horizon)
     return PathOperands(joints, scene, env_index, base, tables, pairs, degree)
 
 
 def robot_tables(
-    robot: RobotSpheres, self_collision: bool | SelfCollisionPairs, device: torch.device
+    robot: RobotSpheres,
+    self_collision: bool | SelfCollisionPairs,
+    device: torch.device,
+    world_clearance: float = 0.0,
 ) -> tuple[RobotTables, tuple[Tensor | None, Tensor | None]]:
-    """Tables of a robot, and of the pairs that `self_collision` names; None, None for none."""
-    tables = robot.layout.tables(device)
+    """Tables of a robot, and of the pairs that `self_collision` names; None, None for none.
+
+    A robot that keeps a clearance [m] from obstacles is wider by it, but not to itself.
+    """
+    layout = robot.layout
+    if world_clearance != 0.0:
+        validate.require_number("world_clearance", world_clearance)
+        layout = layout.widened(float(world_clearance))
+    tables = layout.tables(device)
     if self_collision is False:
         return tables, (None, None)
     pairs = robot.default_pairs if self_collision is True else self_collision
-    return tables, robot.layout.pair_tables(pairs, device)
+    return tables, layout.pair_tables(pairs, device)
 
 
 def checked_rows(

@@ -52,6 +52,7 @@ ROBOT = (
 _SCALE, _MARGIN = 1.0 + 1.0e-6, 1.0e-7
 _STEPS = 300
 _MOST_ROWS = 1 << 24  # of pieces and surfaces: kernels have their numbers as float32
+_MOST_WIDENED = 8  # layouts that are kept
 
 
 class RobotTables(NamedTuple):
@@ -154,7 +155,40 @@ class SphereLayout:
         self._frames_key = hashlib.blake2b(content.tobytes()).hexdigest()
         self._tables = Constant(self._packed)
         self._is_present = Constant(self._presence)
+        self._tree, self._asked = tree, 0.0
+        self._widened: tuple[SphereLayout, ...] = ()  # the last ones
+        self._of_graphs = TablesByName()
         self.rows_by_name = TablesByName()
+
+    def widened(self, length: float) -> SphereLayout:
+        """The same bodies with radii larger by a length [m], but not to each other.
+
+        Larger by more than it: what is as far as that from them is so with the rounding of float32.
+        """
+        if is_compiling():
+            return getattr(self._of_graphs, self._widen_for_graphs(length))
+        return self._widened_by(length)
+
+    @torch_private.run_while_tracing
+    def _widen_for_graphs(self, length: float) -> str:
+        """Keeps the layout for a graph, which reads an attribute of this name."""
+        layout = self._widened_by(length)
+        setattr(self._of_graphs, layout._frames_key, layout)
+        return layout._frames_key
+
+    def _widened_by(self, length: float) -> SphereLayout:
+        """One of the last ones, or a new one."""
+        for layout in self._widened:
+            if layout._asked == length:
+                return layout
+        added = length * _SCALE + _MARGIN
+        bodies = {name: body.widened(added) for name, body in self.bodies.items()}
+        layout = SphereLayout(self._tree, bodies)
+        # Compilers take names apart at points.
+        layout._asked, name = length, repr(length).replace(".", " ")
+        layout._frames_key = f"{self._frames_key} {name}"
+        self._widened = (layout, *self._widened[: _MOST_WIDENED - 1])
+        return layout
 
     def _pieces_of(self, tree: KinematicTree, names: list[str]) -> list[list[ConvexPiece]]:
         """Convex pieces of each body with spheres, in the frames of `kinematics`.
@@ -313,6 +347,8 @@ class SphereLayout:
         if pairs.buffers is not None:
             buffers = pairs.buffers[first_spheres]
             records["buffer"] = buffers[link_pairs[:, :2]].sum(axis=1)
+        # Of what the radii are larger by; the rounding of that is less than `_MARGIN`.
+        records["buffer"] -= 2.0 * self._asked
         joints, frames = self.kinematics.joints, self.kinematics.point_frames[first_spheres]
         of_links = [ancestors(joints, frame) for frame in frames]
         for record, (first, second) in zip(records, link_pairs[:, :2].tolist(), strict=True):
