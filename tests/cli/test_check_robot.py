@@ -65,14 +65,14 @@ def test_a_motion_between_free_waypoints(check):
     assert "obstacles [mm]" in out
     assert float(row[3]) < -30.0
     assert float(row[5]) - float(row[3]) <= 1.0
-    assert "collision: 1 of 1 motions are not proven free (with itself by 1116 pairs" in out
+    assert "collision: 1 of 1 motions are not proven free (checked with itself by 1116 pairs" in out
 
 
 def test_free_motions_are_proven(check, tmp_path):
     status, out, _ = check(np.linspace(ENDS[0], [-0.5, *ENDS[0][1:]], 4), name="joints.npy")
     assert status == 0
     assert "free: all 3 motions of the robot's spheres are proven" in out
-    assert "(with itself by 1116 pairs of spheres)" in out
+    assert "(checked with itself by 1116 pairs of spheres)" in out
     (tmp_path / "panda.srdf").write_text(SRDF)
     _, out, _ = check(ENDS[:1] * 2, "--srdf", tmp_path / "panda.srdf")
     assert "with itself by 1056 pairs" in out
@@ -260,7 +260,7 @@ def test_links_that_are_only_seen_are_said(check, tmp_path):
     out = check([[0.1], [0.2]], robot)[1]
     assert "note: links without spheres: arm" in out
     assert out.rstrip().endswith(
-        "(with itself by 0 pairs of spheres; 1 link with shapes not checked)"
+        "(checked with itself by 0 pairs of spheres; 1 link with shapes not checked)"
     )
     assert json.loads(check([[0.1]], robot, "--json")[1])["links_without_spheres"] == ["arm"]
 

@@ -87,6 +87,12 @@ def test_the_first_error_is_told(tmp_path, capsys):
     assert lines[1].startswith("1 paths labelled: 0 proven free, 1 with errors")
 
 
+def test_worlds_that_are_not_found_ask_for_their_folder(tmp_path, capsys):
+    file = str(write_paths(tmp_path, 2))
+    assert main(["label", file, f"--robot={PANDA}", f"--out={tmp_path / 'out'}"]) == 2
+    assert "--world names the folder that files of worlds are in" in capsys.readouterr().out
+
+
 def test_what_is_written_is_not_computed_again(tmp_path, capsys):
     write_paths(tmp_path, 40)
     assert label(tmp_path, "whole", "--quiet") == 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from warp_collision import Cuboid, MeshWorld
+from warp_collision import Cuboid, MeshWorld, VoxelGrid
 from warp_collision.cli.__main__ import main
 from warp_collision.cli.check_waypoints import check_robot
 from warp_collision.planning import optimize_paths
@@ -67,6 +67,21 @@ def test_a_contact_at_all_waypoints_is_not_one_at_all_values(rover, world):
     report = rover.report(torch.tensor([[LOW, LOW], [LOW, LOW]]), world)
     assert report.link.count("arm") == 4
     assert always(report) == ALWAYS
+
+
+def test_what_moves_may_leave_unobserved_space(rover):
+    """A map that saw nearly nothing is no reason to leave a link out; a base does not move."""
+    unknown = np.ones((30, 30, 30), bool)
+    grid = VoxelGrid(np.zeros_like(unknown), 0.1, (-1.5, -1.5, -1.5), unknown)
+    world = MeshWorld(device="cpu")
+    world.add("map", grid)
+    report = rover.report(torch.tensor([[LOW, HIGH]]), world)
+    assert set(report.link) == {"base", "wheel", "arm"}
+    assert always(report) == {("base", "map")}
+    solid = MeshWorld(device="cpu")
+    solid.add("map", VoxelGrid(grid.occupied, 0.1, (-1.5, -1.5, -1.5)))
+    links = ("base", "wheel", "arm")
+    assert always(rover.report(torch.tensor([[LOW, HIGH]]), solid)) == {(x, "map") for x in links}
 
 
 def test_envs_and_poses_of_the_base_are_their_own(rover, world):

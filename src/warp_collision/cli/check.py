@@ -29,6 +29,8 @@ waypoints, and checks the motion between them on the arcs that the joints make.
 Free is a proof about the robot's spheres. If these leave out parts of the
 robot, the report says so. A contact at all joint values, such as a base in a
 floor, is a collision. It is listed once, and paths are checked without it.
+Motions on which the same two bodies are nearest share a row, where they come
+nearest; "others" counts the rest.
 """
 
 EPILOG = """\

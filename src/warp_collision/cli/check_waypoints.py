@@ -349,7 +349,7 @@ class RobotCheck(NamedTuple):
         notes = *self.left_out.lines(), *self.beyond.lines(), *advice
         lines += [f"note: {line}" for line in notes]
         pairs = self.scene.pairs
-        scope = f"with itself by {pairs.n_sphere_pairs} pairs of spheres"
+        scope = f"checked with itself by {pairs.n_sphere_pairs} pairs of spheres"
         if len(pairs.touching):
             scope += f", without {len(pairs.touching)} that always touch"
         beside = [pair for pair in pairs.left_out if pair.reason.startswith(IN_CONTACT)]

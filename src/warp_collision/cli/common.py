@@ -108,7 +108,11 @@ def start(name: str | None) -> torch.device:
 def add_waypoints(parser: argparse.ArgumentParser) -> None:
     """Adds the number of waypoints of a path."""
     parser.add_argument(
-        "--waypoints", type=count, default=32, metavar="N", help="of the path (default 32)"
+        "--waypoints",
+        type=count,
+        default=32,
+        metavar="N",
+        help="number of waypoints (default 32)",
     )
 
 

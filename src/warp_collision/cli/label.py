@@ -19,8 +19,8 @@ SUMMARY = "label the paths of a data set: proven free, clearance, cost, contact"
 DESCRIPTION = """\
 Writes a row for every path of a data set, as Parquet files in a folder:
 whether it is proven free, its certified clearance, its cost, the first contact,
-and which two bodies are nearest. A run that ended early continues where it was.
-It does not compute rows again that are written.
+and which two bodies are nearest. After an interruption, run the same command
+again: it goes on behind the rows that are written.
 """
 
 EPILOG = """\
@@ -72,8 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--outputs",
         nargs="+",
         metavar="LABEL",
-        help="which labels; free alone takes a small part of the time, waypoint_clearance is one "
-        "more (default: all others)",
+        help="which labels; free alone takes a small part of the time (default: all but "
+        "waypoint_clearance)",
     )
     parser.add_argument(
         "--min-clearance",
@@ -87,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=common.distance,
         default=0.02,
         metavar="M",
-        help="of the cost, in metres (default 0.02)",
+        help="clearance from which on a sphere costs, in metres (default 0.02)",
     )
     parser.add_argument(
         "--batch-rows",
@@ -101,14 +101,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=common.at_least_one,
         default=10_000,
         metavar="N",
-        help="rows of a file; what is not in one is lost if the run ends (default 10000)",
+        help="rows of each file; a killed run loses those of its last one (default 10000)",
     )
     parser.add_argument(
         "--cache-mib",
         type=common.at_least_one,
         default=256,
         metavar="MIB",
-        help="bound of the worlds that a process keeps (default 256)",
+        help="memory for the worlds that a process keeps (default 256)",
     )
     parser.add_argument(
         "--shard",
@@ -133,7 +133,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="print errors only")
     parser.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda where there is one)")
     parser.add_argument(
-        "--strict", action="store_true", help="a world that has what a check does not see is wrong"
+        "--strict", action="store_true", help="a world with what a check does not see is an error"
     )
     add_package_dirs(parser)
     robots = parser.add_argument_group("robots")

@@ -86,8 +86,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=common.distance,
         default=0.01,
         metavar="M",
-        help="wanted clearance in metres (default 0.01): only what has to be nearer is, and the "
-        "report says so",
+        help="clearance to keep where there is room, in metres (default 0.01); the report says if "
+        "the path comes nearer",
     )
     parser.add_argument(
         "--margin",
@@ -102,7 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("first", "converged"),
         default="converged",
         help="first: write the first free path, of which no clearance is computed; converged: "
-        "shorten it until nothing is gained (default)",
+        "improve it until nothing improves any more (default)",
     )
     parser.add_argument(
         "--max-seconds",
@@ -111,7 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="time limit; without one a problem that has no solution takes minutes",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of the random numbers (default 0)"
+        "--seed", type=int, default=0, metavar="N", help="seed of the random numbers (default 0)"
     )
     plan_timed.add_timed(parser.add_argument_group("trajectories"))
     add_world_options(parser)

@@ -149,52 +149,51 @@ class GuardedStep:
 
 
 class MotionGuard:
-    """Passes on what a controller commands, as far as a stop after it is proven.
+    """Passes a controller's command on if a stop after it is proven.
 
-    In each step the motion of the step and the braking to rest after it are proven free, as a
-    curve. If they are not, half of the change of velocities is tried, and a quarter, then what of
-    it goes along the nearest surfaces. Otherwise the robot goes on with the braking that was proven
-    before. So there is a proven stop at all times. This assumes that the robot keeps the limits of
-    acceleration and jerk and follows what is passed on within `tracking_error`, and that obstacles
-    are where the world has them.
+    Each step proves its motion, and the braking to rest after it, free as a curve. If that fails,
+    it tries half of the change of velocities, then a quarter, then the part along the nearest
+    surfaces. Otherwise the robot goes on with the braking that was proven before. So there is a
+    proven stop at all times. This assumes that the robot keeps the limits of acceleration and jerk,
+    and follows what is passed on within `tracking_error`. Obstacles are where the world has them.
 
     Braking brings all joints to rest at the same moment. Without a limit of jerk velocities have
     corners, and braking is a straight line in joint space. At rest the robot keeps a clearance of
-    at least `tolerance`, or half of what it had if it began nearer: so a command that leads away is
-    passed on.
+    at least `tolerance`, or half of its first clearance if it began nearer. So a command that leads
+    away is passed on.
 
     One thread steps a guard; any thread may change the world.
 
     Args:
         robot: the robot, with what is attached to it.
-        world: the obstacles. After a change of any the braking is proven again in the next step.
+        world: the obstacles. After a change the next step proves the braking again.
         dt: length of a step [s].
         velocity: limit of the absolute value [rad/s, prismatic: m/s]: a number for all joints,
             (n_joints,) numbers, or a mapping from the names of all joints. That of the URDF if
             None.
         acceleration: likewise [rad/s^2, prismatic: m/s^2], finite. Required.
-        jerk: likewise [rad/s^3, prismatic: m/s^3]; None for no limit. With one there is no
-            `latency`, and where the guard begins anew it takes accelerations as zero.
-        command: "velocity" or "position": what `step` takes. Towards a position all joints arrive
-            at the same time.
+        jerk: likewise [rad/s^3, prismatic: m/s^3]; None for no limit. With one `latency` must be
+            0, and where the guard begins anew it takes accelerations as zero.
+        command: "velocity" or "position": what `step` takes. All joints reach a position at the
+            same time.
         tracking_error: how far each joint may be from what was passed on, at any time [rad,
             prismatic: m]: a number, (n_joints,) numbers or a mapping.
-        latency: for how long after a step its velocities may go on until the next one takes effect
-            [s]; of all steps of a braking together. A later one is proven again, and may be
+        latency: the longest time for which velocities of a step may go on before the next one takes
+            effect [s], summed over the steps of a braking. A later step is proven again, and may be
             `breached`.
-        obstacle_speed: obstacles may move as fast as this in any direction [m/s], until the robot
-            is at rest: a number for all, or a mapping from names, where all others rest.
+        obstacle_speed: how fast obstacles may move in any direction [m/s], until the robot is at
+            rest: a number for all, or a mapping from names; all others rest.
         slide: whether a command that is not proven free is tried along the nearest surfaces. Joints
             that it does not move stay where they are.
-        tolerance: clearance that is kept at rest [m].
+        tolerance: clearance to keep at rest [m].
         self_collision: see `configuration_in_collision`.
         ignore: allowed contacts, see `configuration_in_collision`.
         env_index: (n,) int32, for n robots the env of each; None for one robot in env 0.
         base_pose: (7,) for all or (n, 7), pose of the root link in the world, or 4 x 4 matrices.
-        max_evaluations: configurations that the proofs of a step may look at; beyond them a command
-            is not passed on. As many are allowed for each proof of a braking.
-        max_seconds: of these proofs, by the slowest evaluations so far: fewer of them are allowed.
-            For one robot on a CPU.
+        max_evaluations: configurations that the proofs of a step may check; beyond them a command
+            is not passed on. Each proof of a braking may check as many.
+        max_seconds: limit of the time for these proofs: allows fewer evaluations, by the slowest
+            one so far. For one robot on a CPU.
 
     Attributes:
         robot: the robot.

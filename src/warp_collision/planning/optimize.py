@@ -47,12 +47,12 @@ def optimize_paths(
 ) -> PlannedPaths:
     """Plans joint paths from starts to goals, and proves them free.
 
-    An anytime planner. Where the straight line is not free, trees of free motions grow from start
-    and goal (`RrtConnect`): the path that they find is proven. Then it and those of other trees are
-    improved by shortcuts, each proven free, and by gradient descent. The descent is on
+    An anytime planner. If the straight line is not free, trees of free motions grow from start
+    and goal (`RrtConnect`). The path that they find is proven. Shortcuts, each proven free, and
+    gradient descent then improve it and the paths of other trees. The descent minimizes
     `CollisionTerm`, `SmoothnessTerm`, `JointLimitsTerm` and the caller's terms, with smoothness as
     its metric. Every few iterations `joint_path_in_collision` checks whether the path is free.
-    Every better path is given to `progress` as it comes.
+    `progress` receives every better path as it is found.
 
     Args:
         start: (batch, n_joints) [rad, prismatic: m], on the device of the world.
@@ -61,49 +61,49 @@ def optimize_paths(
         world: the obstacles.
         env_index: (batch,) int32, the env of each problem; env 0 for all if None.
         until: "first" returns the first proven path of each problem, as the trees found it, and
-            no clearances and costs; "converged" improves paths until nothing is gained.
-        n_seeds: paths of trees for each problem, the best of which are improved.
+            no clearances and costs; "converged" improves paths until nothing improves any more.
+        n_seeds: paths of trees for each problem, of which the best are improved.
         horizon: waypoints of a path, including the ends.
         margin: [m], the `tolerance` of `joint_path_in_collision`: paths with a clearance below it
-            may be rejected. Starts and goals that are nearer are planned from and to where they
-            are proven free, with a margin that is at most half of their clearance. The result
-            names each, a `NearEnd` in `PlannedPaths.near_ends`.
+            may be rejected. Starts and goals that are nearer are accepted if they are proven free.
+            Their margin is at most half of their clearance. The result names each, a `NearEnd` in
+            `PlannedPaths.near_ends`.
         preferred_clearance: [m], of shortcuts. Not a constraint: smaller clearances remain where
-            the way around costs more, as near a goal in a narrow space. `has_preferred_clearance`
-            of the result says whether it is kept.
+            the way around costs more, such as near a goal in a narrow space.
+            `has_preferred_clearance` of the result says whether it is kept.
         terms: callables of joints (n, horizon, n_joints) that return (n, horizon) or (n,) and are
-            differentiable. One with a parameter `problem` is given (n,) int64 by that name: the
-            batch row that each path is for. They weigh against half the squared joint velocity,
-            integrated over unit time; among free paths the cheapest is returned. Values and
-            derivatives must be finite, also beyond joint limits, where a descent may pass. Without
-            terms the shortest path is returned, where parts nearer than the preferred clearance
-            count twice.
-        limits: of the motors, `velocity`, `acceleration` and `jerk` of `timed`: plans for the time.
-            Shortcuts count seconds instead of radians. In the end the best path of each problem and
-            those of other trees become curves, as by `timed`. The fastest one is returned, as
-            `motion`, with the path that it was made of. `cost` is its time [s]. Not with `terms`.
+            differentiable. A term with a parameter `problem` receives (n,) int64 by that name: the
+            batch row that each path is for. Terms are weighed against half the squared joint
+            velocity, integrated over unit time; among free paths the cheapest is returned. Values
+            and derivatives must be finite, also beyond joint limits, where a descent may pass.
+            Without terms the shortest path is returned, where parts nearer than the preferred
+            clearance count twice.
+        limits: of the motors, `velocity`, `acceleration` and `jerk` as in `timed`. The time is then
+            minimized. Shortcuts count seconds instead of radians. In the end the best path of each
+            problem and those of other trees become curves, as by `timed`. The fastest one is
+            returned, as `motion`, with the path that it was made of. `cost` is its time [s]. Not
+            with `terms`.
         times: (k,) of `poses` [s], from 0 on, with `limits` and in a world of one env: plans among
-            obstacles that move. Paths past where these stand in the world, and others that pay no
-            heed to them, wait at their start until their curve is proven in time. The one that
+            obstacles that move. Some paths go round these where they stand in the world, others
+            ignore them. All wait at their start until their curve is proven in time. The one that
             arrives first is returned: `free` and clearances are of its `motion`, in time, and
-            `cost` is its arrival [s]. What happens after it is not looked at.
+            `cost` is its arrival [s]. What happens later is not checked.
         poses: (k, n_obstacles, 7), where obstacles are at these times, see `sphere_cost`. After the
             last time they rest.
-        shapes: see `configuration_in_collision`. With "exact" all proofs are of the shapes, those
-            of starts and goals too, and the clearances of the result are. Costs stay those of
-            spheres.
+        shapes: see `configuration_in_collision`. With "exact" all proofs and the clearances of
+            the result are of the shapes, at starts and goals too. Costs stay those of spheres.
         self_collision: whether self-collisions are checked, by the pairs of
             `RobotSpheres.self_collision_pairs`; or the pairs to check.
         ignore: allowed contacts, pairs of a link, or attached object, and an obstacle; see
             `joint_path_in_collision`.
         base_pose: (7,) for all or (batch, 7), pose of the root link in the world, or 4 x 4
             matrices; the origin if None.
-        max_iterations: rounds of the trees, after which a problem without a path is not pursued.
-        max_seconds: of the search, looked at between its steps; no limit if None. With a limit
+        max_iterations: rounds of the trees, after which a problem without a path is given up.
+        max_seconds: limit of the search, checked between its steps; no limit if None. With a limit
             results may differ from run to run.
         on_invalid_endpoints: "raise" an error if a start or goal is not proven free, is beyond
             joint limits or is not finite, or "mark" its row as not free.
-        generator: of the random numbers; a fixed seed in every call if None.
+        generator: generator of the random numbers; a fixed seed in every call if None.
         progress: called regularly with a `PlanningProgress`, and at once with better paths.
 
     Returns:

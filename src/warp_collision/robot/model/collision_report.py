@@ -13,6 +13,7 @@ from torch import Tensor
 
 from warp_collision import validate
 from warp_collision.messages import escaped
+from warp_collision.obstacles.voxel_grid import VoxelGrid
 from warp_collision.poses import PoseLike
 from warp_collision.robot.model.allowed_pairs import Contacts, as_pairs, check_names
 from warp_collision.robot.model.link_pairs import SelfCollisionPairs
@@ -52,7 +53,8 @@ class CollisionReport(NamedTuple):
         with_itself: (n,) bool, whether the obstacle is a link.
         at_all_values: (n,) bool, whether they touch at all joint values, as wheels on a floor do.
             Either the link is fixed to the root, or they touch at all configurations of the report
-            and at 64 random ones. The latter is found for joints with one `base_pose` for all.
+            and at 64 random ones. The latter is found for joints with one `base_pose` for all, and
+            not for maps with unobserved voxels.
         beyond_limits: (n_joints,) int64, how many values of each joint are beyond its limits or not
             finite; empty for spheres.
         joint_names: of these joints.
@@ -274,6 +276,11 @@ class ReportedScene(NamedTuple):
                 del worst[key]
         return worst
 
+    def _is_map(self, obstacle: str, env: int) -> bool:
+        """Whether voxels are unobserved: to leave these out is no advice, however many are hit."""
+        shape = self.world.report(obstacle, env).shape
+        return isinstance(shape, VoxelGrid) and shape.unknown_mask is not None
+
     def _at_all_values(
         self, worst: Mapping[_Key, Contact], envs: list[int], horizon: int
     ) -> set[_Pair]:
@@ -295,6 +302,7 @@ class ReportedScene(NamedTuple):
             for pair, count in counts.items()
             if pair not in found and count == horizon * envs.count(pair[0])
         }
+        left = {pair for pair in left if pair[3] or not self._is_map(pair[2], pair[0])}
         limits, base_pose = self.limits, self.base_pose
         is_one_pose = base_pose is None or tuple(np.shape(base_pose)) in ((7,), (4, 4))
         if limits is None or not left or not is_one_pose:
