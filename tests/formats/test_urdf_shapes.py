@@ -11,24 +11,24 @@ import trimesh
 from warp_collision.formats.urdf_shapes import UrdfShape, find_mesh, read_shape
 
 
-def read(shape: str, origin: str = "", version: str = "1.0", folder: Path = Path()) -> UrdfShape:
+def read(shape: str, origin: str = "", folder: Path = Path()) -> UrdfShape:
     text = f"<collision>{origin}<geometry>{shape}</geometry></collision>"
     element = ElementTree.fromstring(text)
-    return read_shape(element, where="link 'a'", version=version, folder=folder)
+    return read_shape(element, where="link 'a'", folder=folder)
 
 
 @pytest.mark.parametrize(
-    ("shape", "version", "sizes"),
+    ("shape", "sizes"),
     [
-        ('<box size="1 2e0 .5"/>', "1.0", (1.0, 2.0, 0.5)),
-        ('<sphere radius="0.1"/>', "1.0", (0.1,)),
-        ('<cylinder length="3" radius="0.2"/>', "1.0", (0.2, 3.0)),
-        ('<capsule length="3" radius="0.2"/>', "1.1", (0.2, 3.0)),
-        ('<capsule length="0" radius="0.2"/>', "2", (0.2, 0.0)),
+        ('<box size="1 2e0 .5"/>', (1.0, 2.0, 0.5)),
+        ('<sphere radius="0.1"/>', (0.1,)),
+        ('<cylinder length="3" radius="0.2"/>', (0.2, 3.0)),
+        ('<capsule length="3" radius="0.2"/>', (0.2, 3.0)),
+        ('<capsule length="0" radius="0.2"/>', (0.2, 0.0)),
     ],
 )
-def test_sizes(shape, version, sizes):
-    found = read(shape, version=version)
+def test_sizes(shape, sizes):
+    found = read(shape)
     assert found.sizes == sizes
     assert found.path is None
     assert (found.link_from_shape == np.eye(4)).all()
@@ -59,7 +59,6 @@ def test_origins_turn_about_fixed_axes():
         ('<box size="1 2 -3"/>', "size of <box> must be positive"),
         ('<cylinder radius="1"/>', "<cylinder> must have the attribute 'length'"),
         ('<cylinder radius="1" length="0"/>', "length of <cylinder> must be positive"),
-        ('<capsule radius="1" length="1"/>', r"""in a <robot version="1.1">, got '1.0'"""),
         ('<sphere radius="${r}"/>', r"got '\$\{r\}', an expression: run xacro on the file"),
         ('<mesh filename="$(arg dir)/a.stl"/>', "expression: run xacro on the file first"),
         ('<mesh filename="none.stl"/>', "a mesh must be an existing file, got 'none.stl'"),

@@ -15,10 +15,10 @@ from warp_collision.robot.model.urdf_model import LinkSphere
 
 pytestmark = pytest.mark.slow
 # In how many of the configurations the library and meshes say the same, at least.
-AGREE = dict.fromkeys(("iiwa", "ur5", "ur10", "kinova", "z1", "so101", "a1", "b1-z1"), 0.99)
-AGREE |= dict.fromkeys(("baxter", "romeo", "tiago-pro", "centauro"), 0.99)
+AGREE = dict.fromkeys(("iiwa", "ur5", "ur10", "kinova", "z1", "so101", "xarm6", "a1"), 0.99)
+AGREE |= dict.fromkeys(("solo12", "b1-z1", "baxter", "romeo", "tiago-pro", "centauro"), 0.99)
 AGREE |= dict.fromkeys(("talos", "pr2", "tiago"), 0.97)
-FREE_AT_HOME = ("iiwa", "ur5", "ur10", "kinova", "so101", "a1", "baxter")
+FREE_AT_HOME = ("iiwa", "ur5", "ur10", "kinova", "so101", "xarm6", "a1", "solo12", "baxter")
 FREE_AT_HOME += ("tiago", "tiago-pro", "centauro")
 
 

@@ -49,7 +49,6 @@ def read_shape(
     element: Element,
     *,
     where: str,
-    version: str,
     folder: Path,
     package_dirs: Sequence[Path] = (),
 ) -> UrdfShape:
@@ -58,7 +57,6 @@ def read_shape(
     Args:
         element: the <collision> or <visual>.
         where: what it belongs to, with which errors begin: "link 'arm'".
-        version: of the <robot>, "1.0" if it says none; capsules exist from 1.1 on.
         folder: of the URDF file, where relative names of meshes start.
         package_dirs: folders in which packages are looked for, see `find_mesh`.
 
@@ -71,7 +69,7 @@ def read_shape(
         >>> from warp_collision.formats.urdf_shapes import read_shape
         >>> text = "<collision><geometry><box size='1 2 3'/></geometry></collision>"
         >>> element = ElementTree.fromstring(text)
-        >>> read_shape(element, where="link 'a'", version="1.0", folder=Path()).sizes
+        >>> read_shape(element, where="link 'a'", folder=Path()).sizes
         (1.0, 2.0, 3.0)
     """
     geometry = element.find("geometry")
@@ -95,10 +93,6 @@ def read_shape(
     if kind not in _LENGTHS:
         kinds = ", ".join((*_LENGTHS, "mesh"))
         raise ValueError(f"{where}: shapes must be one of {kinds}, got <{escaped(kind, 50)}>")
-    if kind == "capsule" and _is_before_1_1(version):
-        raise ValueError(
-            f'{where}: <capsule> must stand in a <robot version="1.1">, got {short_repr(version)}'
-        )
     sizes = [
         length for name, count in _LENGTHS[kind] for length in _read(shape, name, count, where)
     ]
@@ -116,14 +110,6 @@ def _read(shape: Element, name: str, count: int, where: str) -> list[float]:
             f"{short_repr(text)}"
         )
     return lengths
-
-
-def _is_before_1_1(version: str) -> bool:
-    try:
-        major, _, minor = version.strip().partition(".")
-        return (int(major), int(minor or 0)) < (1, 1)
-    except ValueError:
-        return True
 
 
 def find_mesh(

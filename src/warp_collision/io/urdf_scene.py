@@ -43,7 +43,6 @@ def add_urdf(
         ValueError: anything that is wrong; it names the file, the link or joint, and the value.
     """
     robot = read_urdf(path, planes=True)
-    version = robot.get("version", "1.0")
     with errors_begin_with(builder.where):
         frames, files = _link_frames(robot, values or {}), MeshFiles()
         for link in robot.findall("link"):
@@ -54,7 +53,6 @@ def add_urdf(
                 record = read_shape(
                     collision,
                     where=where,
-                    version=version,
                     folder=path.parent,
                     package_dirs=package_dirs,
                 )

@@ -375,6 +375,8 @@ def _require_max_pieces(count: int, overshoot: float) -> None:
 
 def _holders(balls: np.ndarray, pieces: np.ndarray, margin: float) -> sparse.csr_array:
     """(n_pieces, n_balls) 1 where a ball contains a piece, with a margin."""
+    if len(balls) == 0:
+        return sparse.csr_array((len(pieces), 0), dtype=np.float32)
     if pieces.shape[1] > _FEW_CORNERS and len(pieces) > 0:
         parts = geometry.chunks(len(pieces), _MAX_GROUPS_AT_ONCE)
         found = [_holders_of_groups(balls, pieces[part], margin) for part in parts]

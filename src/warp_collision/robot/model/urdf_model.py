@@ -100,7 +100,7 @@ def read_urdf_model(
     if isinstance(package_dirs, str | os.PathLike):
         raise TypeError(f"package_dirs must be a sequence of folders, got {package_dirs!r}")
     folders = tuple(Path(folder) for folder in package_dirs)
-    source = _Source(path.parent, folders, robot.get("version", "1.0"), {})
+    source = _Source(path.parent, folders, {})
     links = robot.findall("link")
     with errors_at(escaped(str(path))):
         joints = tuple(with_limits(read_joint(e, _KINDS), e) for e in robot.findall("joint"))
@@ -131,11 +131,10 @@ def _shape_elements(link: Element, shapes: str) -> list[Element]:
 
 
 class _Source(NamedTuple):
-    """Folders and URDF version that shapes are read with."""
+    """Folders that shapes are read with."""
 
     folder: Path
     package_dirs: tuple[Path, ...]
-    version: str
     packages: dict[str, list[Path]]
 
     def mesh_path(self, name: str, where: str) -> tuple[Path, str]:
@@ -165,7 +164,7 @@ def _read_shape(
         if radius < 0.0:
             raise ValueError(f"the sphere radius of {where} must not be negative, got {radius}")
         return LinkSphere(link, read_origin(collision, where)[:3, 3], radius)
-    record = read_shape(collision, where=where, version=source.version, folder=source.folder)
+    record = read_shape(collision, where=where, folder=source.folder)
     shape = shape_of(record)
     assert shape is not None  # a mesh is read above
     return LinkShape(link, shape, record.link_from_shape)
