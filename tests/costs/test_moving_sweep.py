@@ -311,7 +311,7 @@ def test_gradient_by_spheres(seed, dt, device):
     ("seed", "turn", "dt"),
     [
         pytest.param(13, 1.2, None, marks=pytest.mark.slow),
-        (14, 2.9, 0.5),
+        pytest.param(14, 2.9, 0.5, marks=pytest.mark.slow),
         pytest.param(15, 1e-5, None, marks=pytest.mark.slow),
     ],
 )

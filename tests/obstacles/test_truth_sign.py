@@ -127,7 +127,7 @@ FLAWS: dict[str, Callable[[Solid, int], Solid]] = {
 BODIES = ("box", "torus", "tetrahedron", "plate", "roof", "20 bodies", "boxes abutting by a part")
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=10, deadline=None, derandomize=True)
 @given(
     name=st.sampled_from(BODIES),
     flaws=st.lists(st.sampled_from(sorted(FLAWS)), min_size=1, max_size=5),

@@ -32,6 +32,7 @@ def judgement(name: str, path: torch.Tensor) -> Judgement:
     return judge().judge(path.numpy(), Scene.from_mapping(PROBLEMS[name]))
 
 
+@pytest.mark.slow
 def test_the_problems_are_problems() -> None:
     """Starts and goals are free for the judge; most straight lines between them are not."""
     assert len(PROBLEMS) == 56
@@ -47,6 +48,7 @@ def test_the_problems_are_problems() -> None:
     assert np.mean(free) < 0.2
 
 
+@pytest.mark.slow
 def test_problems_of_a_batch_are_solved(device: torch.device) -> None:
     """Some sets at once, each problem in an env of its own."""
     world = world_of(*QUICK, device=device)

@@ -70,6 +70,8 @@ def crosses(one: np.ndarray, other: np.ndarray) -> bool:
 
 def touch(one: trimesh.Trimesh, other: trimesh.Trimesh) -> bool:
     """Whether two closed bodies of one part each touch."""
+    if (one.bounds[0] > other.bounds[1]).any() or (other.bounds[0] > one.bounds[1]).any():
+        return False
     if crosses(one.triangles, other.triangles) or crosses(other.triangles, one.triangles):
         return True
     return any(

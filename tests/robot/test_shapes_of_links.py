@@ -93,7 +93,7 @@ def test_nothing_is_missed_and_little_is_refused(
     bodies = scene(seed, padding)
     world = world_of(bodies, device)
     joints = (
-        random_joints(arm.joint_limits, 400, torch.Generator().manual_seed(seed)).float().to(device)
+        random_joints(arm.joint_limits, 160, torch.Generator().manual_seed(seed)).float().to(device)
     )
     options = {"self_collision": False, "ignore": [("base", name) for name in world.names()]}
     by_spheres = configuration_in_collision(joints, arm, world, **options).cpu().numpy()
@@ -140,15 +140,15 @@ def test_motions_that_touch_are_never_free(
     bodies = scene(2, padding)
     world = world_of(bodies, device)
     generator = torch.Generator().manual_seed(5)
-    joints = random_joints(arm.joint_limits, 100, generator).float()[:, None]
-    step = 0.12 * torch.randn((100, 1, 3), generator=generator)
+    joints = random_joints(arm.joint_limits, 50, generator).float()[:, None]
+    step = 0.12 * torch.randn((50, 1, 3), generator=generator)
     joints = torch.cat((joints, joints + step), dim=1).to(device)
     options = {"self_collision": False, "ignore": [("base", name) for name in world.names()]}
     by_spheres = joint_path_in_collision(joints, arm, world, **options)[:, 0].cpu().numpy()
     hit = joint_path_in_collision(joints, arm, world, shapes="exact", **options)[:, 0]
     hit, shares = hit.cpu().numpy(), torch.linspace(0.0, 1.0, 6, device=device)[:, None]
     dense = joints[:, :1] + shares * (joints[:, 1:] - joints[:, :1])
-    truth = true_clearance(arm, dense.flatten(0, 1), bodies).reshape(100, 6).min(1)
+    truth = true_clearance(arm, dense.flatten(0, 1), bodies).reshape(50, 6).min(1)
     assert not (hit & ~by_spheres).any()
     assert not (~hit & (truth < -1e-5)).any()
     assert (by_spheres & ~hit).sum() >= 2

@@ -16,12 +16,11 @@ from warp_collision import MeshWorld, clearance, signed_distance, sphere_cost, s
 Tensor = torch.Tensor
 
 NAMES = ("sphere_cost", "swept_sphere_cost", "signed_distance", "clearance")
-# A cost and a distance take the two ways through the library; where a test is dear, the others can
-# wait.
+# In graphs all take one way through the library; where a test is dear, the others can wait.
 NAMES_TO_COMPILE = (
     "sphere_cost",
     pytest.param("swept_sphere_cost", marks=pytest.mark.slow),
-    "signed_distance",
+    pytest.param("signed_distance", marks=pytest.mark.slow),
     pytest.param("clearance", marks=pytest.mark.slow),
 )
 SHAPE = (2, 3, 5)  # batch, horizon, n_spheres

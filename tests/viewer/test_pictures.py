@@ -370,6 +370,7 @@ def test_frames_of_films_are_as_pictures(panda):
         assert (np.abs(frame - picture) > 2e-3).mean() < 1e-3
 
 
+@pytest.mark.slow
 def test_contact_sheets_show_what_is_left_out(panda, tmp_path):
     box = of_geometry(Cuboid((0.2, 0.2, 0.2)))
     assert uncovered_faces(box, np.array([[0.5, 0, 0, 0.1]])).all()
