@@ -87,7 +87,7 @@ def path_jacobian(cost: compare.Cost, spheres: Array, device: torch.device) -> A
     return jacobian
 
 
-@pytest.mark.parametrize("dt", mostly_slow((None, 0.1), (0.1,)))
+@pytest.mark.parametrize("dt", mostly_slow((None, 0.1), ()))
 def test_swept_cost_among_boxes(dt: float | None, device: torch.device) -> None:
     """1,200 waypoints with their neighbours' parts, at rest and with the speed metric."""
     rng, boxes, world = boxes_and_world(133, device)

@@ -198,6 +198,7 @@ def test_guards_of_others_are_refused(guarded, panda):
             viewer.steer(COMMAND)
 
 
+@pytest.mark.slow
 def test_a_person_steers(chromium, guarded):
     """In the page: start, a slider at its end, and stop."""
     seen = Page(chromium, guarded)
