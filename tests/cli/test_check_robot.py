@@ -251,17 +251,19 @@ def test_options_of_robots_need_one(capsys, world, tmp_path):
         assert "must be given with --robot alone" in capsys.readouterr().err
 
 
-def test_links_that_are_only_seen_are_said(check, tmp_path):
+def test_links_that_are_only_seen_are_said(check, capsys, tmp_path):
     seen = BOX.replace("collision>", "visual>")
     ball = "<collision><geometry><sphere radius='0.1'/></geometry></collision>"
     text = ARM.replace(BOX, seen).replace('name="base"/>', f'name="base">{ball}</link>')
     (tmp_path / "seen.urdf").write_text(text)
     robot = f"--robot={tmp_path / 'seen.urdf'}"
     out = check([[0.1], [0.2]], robot)[1]
-    assert "note: links without spheres: arm" in out
+    assert "note: links without spheres, which nothing checks: arm; --shapes visual" in out
     assert out.rstrip().endswith(
         "(checked with itself by 0 pairs of spheres; 1 link with shapes not checked)"
     )
+    assert main(["robot", str(tmp_path / "seen.urdf")]) == 0
+    assert "\n--shapes visual covers links that have" in capsys.readouterr().out
     assert json.loads(check([[0.1]], robot, "--json")[1])["links_without_spheres"] == ["arm"]
 
 

@@ -601,7 +601,11 @@ class Uncovered(NamedTuple):
                 f"{escaped(worst, 40)}" + (f", and parts of {others} more links" if others else "")
             )
         if self.bare:
-            lines.append(f"links without spheres: {escaped(', '.join(self.bare), 200)}")
+            bare = escaped(", ".join(self.bare), 200)
+            lines.append(
+                f"links without spheres, which nothing checks: {bare}; --shapes visual covers "
+                "those that have visual shapes alone"
+            )
         return lines
 
 

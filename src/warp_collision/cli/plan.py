@@ -285,7 +285,10 @@ def _report(
 ) -> list[str]:
     if not found.free.item():
         failed = f"no free path was found in {found.iterations.item()} iterations"
-        advice = (f"note: {line}" for line in _advice(scene))
+        if options.max_seconds is not None:
+            failed += f", within --max-seconds {options.max_seconds:g}"
+        ways = "a smaller --margin, or --ignore for a contact that is wanted, may help"
+        advice = (f"note: {line}" for line in [*_advice(scene), ways])
         return [failed, *_near_ends(options, found), *advice]
     contacts = ", contacts of --ignore aside" if options.robot.ignore else ""
     touches = "touch no obstacle and, where they move, not each other"

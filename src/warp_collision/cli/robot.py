@@ -96,7 +96,9 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(_summary(robot, coverages, deviations, matrix) | files.summary())
     else:
-        text = [str(robot), "", *_coverage_table(coverages), ""]
+        bare = robot.links_without_spheres
+        ways = ["--shapes visual covers links that have visual shapes alone"] if bare else []
+        text = [str(robot), *ways, "", *_coverage_table(coverages), ""]
         if deviations:
             text += [*_deviation_table(deviations), ""]
         print_text("\n".join([*text, *_touching(matrix), *files.lines()]))
