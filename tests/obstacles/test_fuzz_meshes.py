@@ -110,7 +110,7 @@ def test_many_random_bytes() -> None:
     assert tried[True] > 6000
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     vertices=st.binary(max_size=400),
     faces=st.binary(max_size=200),
@@ -150,7 +150,7 @@ def check_lattice(data: st.DataObject, n_vertices: int, n_faces: int) -> None:
     np.testing.assert_array_equal(distance[clear] < 0.0, winding[clear] > 0.5)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(data=st.data(), n_vertices=st.integers(1, 10), n_faces=st.integers(1, 24))
 def test_random_meshes_on_a_lattice(data: st.DataObject, n_vertices: int, n_faces: int) -> None:
     """Repeated vertices, faces without area, faces twice, through each other and inside out."""

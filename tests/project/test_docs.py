@@ -37,7 +37,7 @@ PAGES = {
 # Blocks of the tutorial are the cells of its notebook, and those of the FAQ raise errors.
 OTHERWISE = {"docs/tutorial.md", "docs/faq.md"}
 RUNNING = {page for page, text in PAGES.items() if "```python" in text} - OTHERWISE
-SLOW = {"docs/gallery.md"}
+SLOW = {"docs/gallery.md", "docs/seeing.md"}
 PUBLIC_MODULES = ("io", "labeling", "planning", "poses", "robot", "viewer", "warp_primitives")
 
 MODULES = sorted(

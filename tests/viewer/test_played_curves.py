@@ -118,6 +118,7 @@ def test_a_curve_is_played_in_real_time(shown, monkeypatch):
     shown.play(False)
 
 
+@pytest.mark.slow
 def test_paths_and_curves_stand_side_by_side(shown):
     """Plots follow what is open: derivatives are of curves alone."""
     paths = shown._paths
@@ -142,6 +143,7 @@ def test_paths_and_curves_stand_side_by_side(shown):
     torch.testing.assert_close(shown._robot.joints, expected, atol=1e-4, rtol=0)
 
 
+@pytest.mark.slow
 def test_what_is_shown_is_what_was_given(shown):
     """A script may go on with its tensors and arrays: what was proven is what is drawn."""
     curve, path, array = JointCurve.from_spline(spline()), path_of(), path_of().numpy().copy()
@@ -217,6 +219,7 @@ def test_what_is_planned_in_time_is_shown_as_curves(panda):
         assert torch.equal(viewer._paths.facts.curve.times, found.motion.curve[1].times)
 
 
+@pytest.mark.slow
 def test_of_very_many_pieces_the_largest_are_drawn(panda):
     times = np.linspace(0.0, 4.0, 2_001)
     rows = START + 0.1 * np.sin(times)[:, None]

@@ -307,6 +307,7 @@ def test_what_is_attached_is_drawn(viewer):
         robot.detach("can")
 
 
+@pytest.mark.slow
 def test_updates_do_not_wait_and_memory_stays(viewer):
     joints = path_of(1000)
     draw_each(viewer, joints[:20])

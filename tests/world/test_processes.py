@@ -70,10 +70,8 @@ class Paths(Dataset[torch.Tensor]):
         return torch.tensor(figures(self.world, seed), dtype=torch.float64)
 
 
-@pytest.mark.parametrize(
-    ("method", "size"),
-    [("spawn", 1), *(pytest.param(m, 2, marks=pytest.mark.slow) for m in ("spawn", "fork"))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "size"), [("spawn", 1), ("spawn", 2), ("fork", 2)])
 def test_pools(method: str, size: int) -> None:
     expected = [figures_of_new_world(seed) for seed in range(4)]
     with multiprocessing.get_context(method).Pool(size) as pool:
