@@ -391,12 +391,13 @@ class MeshWorld(WorldReader):
         for change in changes:
             self._storage.ignored.stage(edit, change.env, change.slots)
         edit.then(self._changed)
-        # Either way other streams may read what was written.
-        dropped = [change.dropped for change in changes if change.dropped]
-        for slots in dropped:
-            edit.then(retire, slots, self.device)
+        waits = False
+        for change in changes:
+            if change.dropped:
+                edit.then(retire, change.dropped, self.device)
+                waits = True
         edit.run()
-        if not dropped:
+        if not waits:  # so that other streams may read what was written
             synchronize(self.device)
 
     def _changed(self) -> None:
