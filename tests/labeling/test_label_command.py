@@ -16,6 +16,10 @@ from cases import mostly_slow
 from labels import problem_rows, world_of
 from robots import PANDA
 from warp_collision.cli.__main__ import main
+from warp_collision.examples import load_panda
+from warp_collision.labeling import PathFiles, PathLabeler
+from warp_collision.labeling.on_ray import SliceLabeler
+from warp_collision.labeling.parts import WrittenRows
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -195,6 +199,24 @@ def test_ids_that_occur_twice_are_rows_of_their_own(tmp_path, capsys):
     assert label(tmp_path, "out", "--json") == 0
     assert json.loads(capsys.readouterr().out)["labelled"] == 12
     assert sorted(read(tmp_path / "out")["row"]) == [*range(24)]
+
+
+def test_slices_of_a_cluster_have_all_rows_whose_ids_occur_twice(tmp_path):
+    """What a worker of Ray calls, without Ray."""
+    file = write_paths(tmp_path, 24)
+    with_ids(tmp_path, [index % 12 for index in range(24)])
+    files = PathFiles([file], joint_names=load_panda().joint_names)
+    labeler = PathLabeler(load_panda(), folder=tmp_path / "worlds", outputs=["free"])
+    written = WrittenRows()
+    written.add((file.name, row) for row in (3, 15, 16))
+    label_slices = SliceLabeler(files, labeler, written, files.id_type())
+    tables = []
+    for one in files.slices(5):
+        columns = one._replace(end=-1 if one.end is None else one.end)._asdict()
+        tables.append(label_slices({name: np.array([value]) for name, value in columns.items()}))
+    found = pa.concat_tables(tables)
+    assert found["row"].to_pylist() == [row for row in range(24) if row not in (3, 15, 16)]
+    assert found["id"].to_pylist() == [row % 12 for row in found["row"].to_pylist()]
 
 
 def test_ids_keep_their_type(tmp_path):

@@ -259,7 +259,9 @@ class PathLabeler:
         checked = checked_curve if isinstance(row.path, JointCurve) else checked_path
         path = checked(row.path, None if robot is None else robot.n_joints)
         base = self._base if row.base_pose is None else checked_pose(row.base_pose)
-        return self._cache.key(row.world, row.env), row._replace(path=path, base_pose=base)
+        if path is not row.path or base is not row.base_pose:  # copies of most rows take time
+            row = row._replace(path=path, base_pose=base)
+        return self._cache.key(row.world, row.env), row
 
     def _label(
         self,
