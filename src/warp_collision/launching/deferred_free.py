@@ -52,9 +52,9 @@ def retire(objects: list[Any], device: torch.device) -> None:
         return
     with _lock:
         retired.append((next(launch_times), list(objects), device))
-    objects.clear()
     if device not in free_unread():
         synchronize_all(device)
+    objects.clear()  # last: an edit that is interrupted before calls this once more
 
 
 def wait_for_launches(device: torch.device) -> None:
