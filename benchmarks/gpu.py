@@ -38,6 +38,8 @@ STAGES: dict[str, tuple[float, tuple[str, ...]]] = {
     "users": (0.09, ("benchmarks", "users", "--seconds", "1", *ON_CUDA)),
     "costs": (0.09, ("benchmarks", "costs", "--seconds", "1", *ON_CUDA)),
 }
+# Names of devices in tests: a GPU, and with --simulated what stands for one.
+GPUS = ("cuda", "simulated")
 # Folders of tests in the order in which a GPU is likely to find faults.
 FIRST = ("launching", "queries", "costs", "robot", "world", "planning")
 
@@ -67,13 +69,13 @@ def reason_against() -> str | None:
 
 
 def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
-    """Keeps tests whose device is cuda, and those that say that they need CUDA; some go first."""
+    """Keeps tests whose device is a GPU, and those that say that they need CUDA; some go first."""
 
     def has_device(item: Any) -> bool:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
         reasons = [mark.kwargs.get("reason", "") for mark in item.iter_markers("skipif")]
         # A parameter may be an array, which compares by element.
-        is_cuda = any(isinstance(value, str) and value == "cuda" for value in parameters.values())
+        is_cuda = any(isinstance(value, str) and value in GPUS for value in parameters.values())
         return is_cuda or any("CUDA GPU" in reason for reason in reasons)
 
     others = [item for item in items if not has_device(item)]

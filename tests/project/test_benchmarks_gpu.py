@@ -1,5 +1,7 @@
 """Benchmarks of a GPU run, and say that they are right; at a tiny scale."""
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -7,14 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 from benchmarks import device, functions, harness
-from benchmarks import gpu as gpu_run
-from benchmarks.__main__ import main
 from benchmarks.gpu import STAGES
 
+import gpu_stages
 import simulated_cuda
 from cases import mostly_slow
+from gpu_stages import FEW
 
-FEW = ("--rounds", "1", "--seconds", "0.01")
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
@@ -63,43 +65,26 @@ def test_lines_of_a_run_that_is_cut_off_are_kept(
     assert "| 100 points updated" in (tmp_path / "device-cpu.partial.md").read_text()
 
 
-TINY = {
-    "device": ("--scale", "0.001", "--calls", "1"),
-    "functions": ("--scale", "0.06", *FEW),
-    "users": ("--scale", "0.03", *FEW),
-    "costs": ("--scale", "0.01", *FEW, "--only", "tiny", "free"),
-}
-
-
 @pytest.mark.slow
-def test_all_stages_in_one_go(
-    gpu: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on a GPU, but for its size: a stage of a benchmark runs here, the tests are a few."""
-    ran, logged = [], gpu_run.run_logged
-
-    def run(command: list[str], log: Path, seconds: float) -> int:
-        assert seconds > 0.0
-        ran.append(log.stem)
-        words = [str(gpu) if word == "cuda" else word for word in command[2:]]
-        if words[0] == "benchmarks" and "--cold" not in words:
-            return main([*words[1:], *TINY[words[1]]])
-        if words[0] == "pytest":
-            file = "tests/launching/test_captured_updates.py"
-            command = [*command[:2], *words, "--simulated", "-p", "no:xdist", file]
-        elif "--cold" in words:  # a new process knows no simulated GPU
-            command = [*command[:2], *words[:1], "device", "--cold", "--device", "cpu"]
-        return logged(command, log)
-
-    monkeypatch.setattr(gpu_run, "reason_against", lambda: None)
-    monkeypatch.setattr(gpu_run, "run_logged", run)
-    assert main(["gpu", "--minutes", "600", "--write", str(tmp_path)]) == 0
-    assert ran == [*STAGES]
-    assert (tmp_path / "gpu.md").read_text().count("exit status 0") == len(STAGES)
-    kept = {
-        file.name for folder in tmp_path.iterdir() if folder.is_dir() for file in folder.iterdir()
-    }
-    assert {f"{name}-{gpu.type}.md" for name in TINY} <= kept
+def test_all_stages_from_a_fresh_clone(gpu: torch.device, tmp_path: Path) -> None:
+    """As on a GPU, but for its size, and from the files alone that git knows."""
+    listed = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    clone, out = tmp_path / "clone", tmp_path / "out"
+    for name in filter(None, names.split("\0")):
+        if (ROOT / name).is_file():
+            (clone / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, clone / name)
+    command = [sys.executable, "tests/support/gpu_stages.py", str(gpu), str(out)]
+    folders = [str(clone / folder) for folder in ("src", ".", "tests/support")]
+    variables = os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
+    done = subprocess.run(command, cwd=clone, env=variables, check=False)
+    assert done.returncode == 0
+    assert (out / "gpu.md").read_text().count("exit status 0") == len(STAGES)
+    assert all((out / f"{stage}.txt").is_file() for stage in ("machine", "first-calls", "tests"))
+    assert " passed" in (out / "tests.txt").read_text()
+    kept = {file.name for folder in out.iterdir() if folder.is_dir() for file in folder.iterdir()}
+    assert {f"{name}-{gpu.type}.md" for name in gpu_stages.TINY} <= kept
 
 
 @pytest.mark.slow
@@ -117,8 +102,7 @@ def test_instructions(gpu: torch.device, capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.slow
 def test_the_stage_of_tests_passes_over_arrays() -> None:
     """Some tests have arrays as parameters, which compare with a name by element."""
-    root = Path(__file__).resolve().parents[2]
     command = [sys.executable, "-m", *STAGES["tests"][1], "--collect-only", "-q", "-p", "no:xdist"]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED), done.stdout
     assert "deselected" in done.stdout
