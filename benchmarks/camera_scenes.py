@@ -1,7 +1,9 @@
-"""A Panda among boxes, and what cameras see of both: nine rays in each pixel, in float64."""
+"""An arm among boxes, and what cameras see of both: nine rays in each pixel, in float64."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,10 +11,12 @@ import torch
 import warp as wp
 
 import warp_collision as wc
+from benchmarks import problems
 from benchmarks.scenes import PANDA
 from camera_images import SUB_RAYS, Pinhole
 from depth_scenes import look
 from path_judge import Judge, Obstacle, Scene
+from warp_collision.examples import load_panda
 
 BOUNDS, VOXEL = ((-1.0, -1.0, -0.1), (1.0, 1.0, 1.3)), 0.02  # [m]
 FARTHEST = 4.0  # [m]
@@ -23,6 +27,13 @@ POSES = torch.tensor(  # of the arm while images are taken
         [0.0, -0.8, 0.0, -2.2, 0.0, 1.5, 0.8],
         [1.2, -0.3, 0.2, -1.9, 0.3, 1.8, 0.0],
         [-1.3, 0.1, -0.3, -1.7, -0.4, 2.2, 1.2],
+    ]
+)
+UR5_POSES = torch.tensor(
+    [
+        [0.0, -1.6, 1.4, -1.4, -1.57, 0.0],
+        [1.3, -1.2, 0.9, -0.8, -1.2, 0.5],
+        [-1.4, -1.0, 1.6, -1.9, -1.7, -0.6],
     ]
 )
 
@@ -171,15 +182,19 @@ class Studio(NamedTuple):
     """The robot among its obstacles, and what is known of configurations.
 
     Attributes:
-        robot: the Panda.
+        robot: a Panda or a UR5.
+        base: its link that no joint moves.
+        poses: (3, n_joints) while images are taken.
         judge: of its paths.
         scene: for the judge.
-        joints: (n, 7) configurations within limits.
+        joints: (n, n_joints) configurations within limits.
         touches: (n,) whether they touch an obstacle, as coal says.
         centers: (n, n_spheres, 3) [m].
     """
 
     robot: wc.RobotSpheres
+    base: str
+    poses: torch.Tensor
     judge: Judge
     scene: Scene
     joints: torch.Tensor
@@ -187,22 +202,46 @@ class Studio(NamedTuple):
     centers: np.ndarray
 
     @classmethod
-    def build(cls, robot: wc.RobotSpheres, count: int) -> Studio:
+    def of_panda(cls, count: int) -> Studio:
+        """The Panda, and so many random configurations."""
+        return cls.build(load_panda(), PANDA, "panda_link0", POSES, count)
+
+    @classmethod
+    def of_ur5(cls, count: int) -> Studio:
+        """A UR5 with a gripper, of vamp-planner, at a height of 20 cm instead of 91."""
+        text = (problems.robot_folder("ur5") / "ur5_spherized.urdf").read_text()
+        with TemporaryDirectory() as folder:
+            urdf = Path(folder) / "ur5.urdf"
+            urdf.write_text(text.replace("0.0 0.0 0.9144", "0 0 0.2"))
+            robot = wc.RobotSpheres(urdf)
+            return cls.build(robot, urdf, "base_link", UR5_POSES, count)
+
+    @classmethod
+    def build(
+        cls, robot: wc.RobotSpheres, urdf: Path, base: str, poses: torch.Tensor, count: int
+    ) -> Studio:
         """Random configurations, each of them judged."""
-        judge, scene = Judge(PANDA, None, robot.joint_names), Scene.from_mapping(SCENE)
+        judge, scene = Judge(urdf, None, robot.joint_names), Scene.from_mapping(SCENE)
         low, high = judge.limits.T
         joints = np.random.default_rng(7).uniform(low, high, (count, len(low)))
         joints = torch.tensor(joints, dtype=torch.float32)
         rows = joints.double().numpy()
         touches = np.array([judge.judge(row[None], scene).world < 0.0 for row in rows])
-        return cls(robot, judge, scene, joints, touches, judge.centers(rows))
+        return cls(robot, base, poses, judge, scene, joints, touches, judge.centers(rows))
 
     def look_around(self) -> list[Image]:
         """Three cameras at three poses of the arm."""
         views = [look(np.array(eye), np.array(MIDDLE)) for eye in EYES]
         return [
-            photograph(self.scene, self.judge, joints, pose) for joints in POSES for pose in views
+            photograph(self.scene, self.judge, joints, pose)
+            for joints in self.poses
+            for pose in views
         ]
+
+    @property
+    def stands(self) -> list[tuple[str, str]]:
+        """The base stands on what was seen; noise may raise that by some voxels."""
+        return [(self.base, "seen"), (self.base, "never seen")]
 
     def can_be_seen(self, images: list[Image], margin: float) -> np.ndarray:
         """(n,) configurations of which all is where a camera sees, or within a margin of the arm.
