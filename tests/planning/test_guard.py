@@ -449,8 +449,14 @@ def test_bad_options_are_named(casts, options, message) -> None:
 
 def test_bad_steps_are_named(casts, plate) -> None:
     guard = guard_of(casts["panda"], plate)
-    with pytest.raises(ValueError, match="command must be 7 numbers"):
-        guard.step([0.0] * 7, [0.0] * 7, [0.0] * 6)
+    zeros = [0.0] * 7
+    for wrong in (zeros[1:], [*zeros, 0.0], 0.0, None, "zeros??", ["a"] * 7, iter(zeros)):
+        with pytest.raises(ValueError, match="command must be 7 numbers"):
+            guard.step(zeros, zeros, wrong)
+    with pytest.raises(ValueError, match="joints must be 7 numbers"):
+        guard.step(zeros[1:], [*zeros, 0.0], zeros)  # 21 numbers together
+    with pytest.raises(ValueError, match="velocities must be 7 numbers"):
+        guard.step(zeros, np.zeros((7, 1)), zeros)
     with pytest.raises(ValueError, match=r"velocities must have shape \(7,\)"):
         guard.step(torch.zeros(7), torch.zeros(8), torch.zeros(7))
     with pytest.raises(TypeError, match="command must be a torch"):

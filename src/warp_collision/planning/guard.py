@@ -80,7 +80,7 @@ class GuardedStep:
         self.joints, self.velocities, self.accelerations = state
         self.share, self.time_to_rest, self.breached, self.clearance, self._cause = values[:5]
         self._slides, self._phases = values[5:7]
-        self._points: Tensor | None = values[7]
+        self._points: Tensor | NDArray[np.float32] | None = values[7]
 
     def __repr__(self) -> str:
         return (
@@ -109,7 +109,8 @@ class GuardedStep:
         is_motion = cause in (kernels.NOT_PROVEN, kernels.RAN_OUT)
         if points is None or not (breached or is_motion):
             return Refusal(_CAUSES[cause])
-        return self._guard._refusal(_CAUSES[cause], points[robot], robot, breached)
+        points = torch.as_tensor(points[robot])
+        return self._guard._refusal(_CAUSES[cause], points, robot, breached)
 
     def braking(self, robot: int = 0) -> JointCurve | None:
         """The braking as a curve from the end of the step on; None at rest.
@@ -289,9 +290,11 @@ class MotionGuard:
         self.dt, self.command, self.limits = float(dt), command, limits
         self._degree = tables.degree
         # Of one robot on a CPU they are its memory.
-        first = self._robots.given[0], self._robots.state[0], self._robots.report[0]
-        self._given, self._passed, self._report = (part.cpu().numpy() for part in first)
-        self._pack = struct.Struct(f"{robot.n_joints}d")
+        of_all = self._robots.given, self._robots.state, self._robots.report, self._robots.points
+        first = (part[0].cpu().numpy() for part in of_all)
+        self._given, self._passed, self._report, self._points = first
+        self._is_on_cpu = world.device == CPU
+        self._pack = struct.Struct(f"{3 * robot.n_joints}d")
         self._tolerance = float(tolerance)
 
     def __repr__(self) -> str:
@@ -343,16 +346,21 @@ class MotionGuard:
             raise TypeError(
                 f"joints must be a tensor of shape {self.shape}, got {type(joints).__name__}"
             )
-        names, pack = ("joints", "velocities", "command"), self._pack
-        for index, value in enumerate((joints, velocities, command)):
-            numbers = value.tolist() if isinstance(value, np.ndarray) else value
-            try:
-                pack.pack_into(self._given.data, pack.size * index, *numbers)
-            except (TypeError, ValueError, struct.error):
-                raise ValueError(
-                    f"{names[index]} must be {self.shape[0]} numbers, got {short_repr(value)}"
-                ) from None
-        if self.world.device != CPU:
+        given, n_joints = (joints, velocities, command), self.shape[0]
+        rows = [value.tolist() if isinstance(value, np.ndarray) else value for value in given]
+        try:
+            are_all = len(rows[0]) == len(rows[1]) == len(rows[2]) == n_joints
+            if are_all:
+                self._pack.pack_into(self._given.data, 0, *rows[0], *rows[1], *rows[2])
+        except (TypeError, struct.error):
+            are_all = False
+        if not are_all:
+            names = ("joints", "velocities", "command")
+            wrong = [_are_numbers(row, n_joints) for row in rows].index(False)
+            raise ValueError(
+                f"{names[wrong]} must be {n_joints} numbers, got {short_repr(given[wrong])}"
+            )
+        if not self._is_on_cpu:
             self._robots.given[0].copy_(torch.from_numpy(self._given))
 
     def _tensors(self, joints: Tensor) -> GuardedStep:
@@ -367,13 +375,15 @@ class MotionGuard:
 
     def _numbers(self, joints: Any) -> GuardedStep:
         robots = self._robots
-        passed, report = self._passed, self._report
-        if self.world.device != CPU:
-            passed, report = (part[0].cpu().numpy() for part in (robots.state, robots.report))
+        passed, report, points = self._passed, self._report, self._points
+        if not self._is_on_cpu:
+            parts = robots.state, robots.report, robots.points
+            passed, report, points = (part[0].cpu().numpy() for part in parts)
         state = passed.copy() if isinstance(joints, np.ndarray) else passed.tolist()
         floor, share, rest, cause, _, slides, *phases, _ = report.tolist()
-        points = robots.points.clone() if cause != kernels.PASSED or floor == 0.0 else None
-        values = share, rest, floor == 0.0, floor, cause, slides, phases, points
+        is_breached = floor == 0.0
+        asked = points[None].copy() if cause != kernels.PASSED or is_breached else None
+        values = share, rest, is_breached, floor, cause, slides, phases, asked
         return GuardedStep(self, state, values)
 
     def _refusal(self, cause: str, points: Tensor, robot: int, breached: bool) -> Refusal:
@@ -405,6 +415,14 @@ class MotionGuard:
         if sphere < 0 or not 0 <= obstacle < len(names):
             return Refusal(cause)
         return Refusal(cause, links[sphere], names[obstacle], world)
+
+
+def _are_numbers(row: Any, count: int) -> bool:
+    """Whether it is a sequence of so many numbers."""
+    try:
+        return len(row) == count and bool(struct.pack(f"{count}d", *row))
+    except (TypeError, struct.error):
+        return False
 
 
 def _errors(value: Any, robot: RobotSpheres) -> _Array:
