@@ -16,7 +16,7 @@ import guarded
 from cases import mostly_slow
 from guarded import ACCELERATION, DT, KINDS, PROBLEMS, Cast
 from path_judge import Scene
-from warp_collision import Cuboid, MeshWorld, Sphere
+from warp_collision import Cuboid, MeshWorld, PointCloud, Sphere, VoxelGrid
 from warp_collision.planning import MotionGuard
 
 PLATE = {"dims": [1.0, 0.02, 1.0], "pose": [0.3, 0.3, 0.5, 1, 0, 0, 0]}
@@ -214,6 +214,27 @@ def test_changes_of_the_world_are_proven_again(casts, plate) -> None:
     assert guard.step(free.joints, free.velocities, command).share == 1.0
 
 
+def test_what_sensors_see_is_proven_again(casts, plate) -> None:
+    panda, far = casts["panda"], np.array([[5.0, 0.0, 0.0]])
+    in_the_way = panda.judge.centers(panda.start[None])[0, -1:] + 1e-3
+    occupied = np.ones((1, 1, 1), dtype=bool)
+    seen = {
+        "cloud": lambda at: PointCloud(at, radius=0.01),
+        "map": lambda at: VoxelGrid(occupied, voxel_size=0.02, origin=at[0] - 0.01),
+    }
+    for name, made_of in seen.items():
+        plate.add(name, made_of(far))
+        guard = guard_of(panda, plate)
+        step = drive(guard, panda.start.tolist(), [0.0] * 7, 3)
+        assert not step.breached
+        plate.update(name, made_of(in_the_way))
+        hit = guard.step(step.joints, step.velocities, [0.0] * 7)
+        assert hit.breached
+        assert hit.why().obstacle == name
+        plate.update(name, made_of(far))
+        assert not guard.step(hit.joints, hit.velocities, [0.0] * 7).breached
+
+
 def test_what_is_attached_counts_at_once(casts, plate) -> None:
     panda = Cast("panda")
     guard = guard_of(panda, plate)
@@ -225,6 +246,31 @@ def test_what_is_attached_counts_at_once(casts, plate) -> None:
     assert "beam" in (hit.why().link, hit.why().obstacle)
     panda.robot.detach("beam")
     assert not guard.step(hit.joints, hit.velocities, [0.0] * 7).breached
+
+
+def test_base_poses_and_allowed_contacts(casts, plate) -> None:
+    """A robot that stands elsewhere, with all that is around it, is guarded alike."""
+    panda, (angle, place) = casts["panda"], (0.7, np.array([0.4, -0.3, 0.2]))
+    x, y, z = PLATE["pose"][:3]
+    cos, sin, half = np.cos(angle), np.sin(angle), (np.cos(angle / 2), 0.0, 0.0, np.sin(angle / 2))
+    there = place + np.array([cos * x - sin * y, sin * x + cos * y, z])
+    world = MeshWorld(n_envs=2, device="cpu")
+    for env, pose in enumerate((PLATE["pose"], (*there, *half))):
+        world.add("plate", Cuboid(PLATE["dims"]), pose, env=env)
+    bases = torch.tensor([[0, 0, 0, 1, 0, 0, 0], [*place, *half]], dtype=torch.float32)
+    envs, ways = torch.tensor([0, 1], dtype=torch.int32), {}
+    for key, links in {"none": (), "all": set(panda.robot.sphere_links)}.items():
+        ignored = [(link, "plate") for link in links]
+        guard = guard_of(panda, world, env_index=envs, base_pose=bases, ignore=ignored)
+        commands = np.full((900, 2, 7), [1.5, 0, 0, 0, 0, 0, 0])
+        record = guarded.run(guard, np.tile(panda.start, (2, 1)), commands)
+        assert not record["breached"].any()
+        ways[key] = record["q"][-1] - panda.start
+    assert (record["share"][-1] == 1.0).all()  # through the plate
+    np.testing.assert_allclose(ways["none"][0], ways["none"][1], atol=1e-3)
+    single = drive(guard_of(panda, plate), panda.start.tolist(), [1.5, 0, 0, 0, 0, 0, 0], 900)
+    np.testing.assert_allclose(ways["none"][0], single.joints - panda.start, atol=1e-6)
+    assert (ways["all"][:, 0] > ways["none"][:, 0] + 0.3).all()
 
 
 @pytest.mark.slow
