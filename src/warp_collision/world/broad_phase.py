@@ -48,8 +48,9 @@ class Snapshot:
 
     def is_of(self, tables: Sequence[Tensor]) -> bool:
         """Whether it is of these tables, and they have not been written or moved since."""
-        if len(tables) != len(self._tables) or not all(map(is_, tables, self._tables)):
-            return False
+        if tables is not self._tables:  # mostly it is
+            if len(tables) != len(self._tables) or not all(map(is_, tables, self._tables)):
+                return False
         for table, version, address_of, address, read, content in self._known:
             # The place first: the view of a table that has moved must not be read.
             if table._version != version or address_of() != address:
@@ -76,6 +77,7 @@ class BroadPhase:
         # On the CPU: (n_envs, n_blocks, 6, 8) the boxes of the first slots once more.
         self._blocks: Tensor | None = None
         self._content: Snapshot | None = None  # of what the boxes were computed from
+        self._read: tuple[SceneTables, tuple[Tensor, ...]] | None = None  # see `_sources`
         self._is_fit = False  # whether the tree is of these boxes
         self._written: Event | None = None  # the latest refit
         self.is_captured = False
@@ -113,7 +115,7 @@ class BroadPhase:
         if self._tree is None or self._device != CPU or not self._is_fit:
             return False
         content = self._content  # after the flag, see `_is_outdated`
-        return content is not None and content.is_of(_sources(tables))
+        return content is not None and content.is_of(self._sources(tables))
 
     def make_fresh(self, tables: SceneTables) -> bool:
         """Builds or refits the tree for the present poses; whether there is one."""
@@ -141,7 +143,7 @@ class BroadPhase:
         """Whether tables were written."""
         # In this order: another thread that computes boxes says first that they do not fit.
         content = self._content
-        return not self._is_fit or content is None or not content.is_of(_sources(tables))
+        return not self._is_fit or content is None or not content.is_of(self._sources(tables))
 
     def _fit(self, tables: SceneTables) -> None:
         assert self._tree is not None
@@ -181,11 +183,20 @@ class BroadPhase:
             self._blocks = words[1 + n_envs :].view(torch.float32).view(n_envs, -1, 6, 8)
         return words
 
+    def _sources(self, tables: SceneTables) -> tuple[Tensor, ...]:
+        """The tables that the boxes depend on, in the same tuple as long as they are the same."""
+        known = self._read
+        if known is None or known[0] is not tables:
+            read = tables.mesh_from_world, tables.records, tables.n_meshes, tables.padding
+            known = tables, tuple(table for table in read if table is not None)
+            self._read = known
+        return known[1]
+
     def _compute_boxes(self, tables: SceneTables) -> None:
         assert self._boxes is not None
         self._is_fit = False  # until the refit is launched
         # Before the boxes: what another thread writes meanwhile is noticed next time.
-        self._content = Snapshot(_sources(tables))
+        self._content = Snapshot(self._sources(tables))
         corners = self._blocks, *self._boxes
         launch(world_boxes, tables.shape, tables, *corners, device=self._device)
 
@@ -215,9 +226,3 @@ def _build_tree(lower: Tensor, upper: Tensor, groups: Tensor) -> wp.Bvh:
             box.copy_(bound)
         tree.refit()
     return tree
-
-
-def _sources(tables: SceneTables) -> tuple[Tensor, ...]:
-    """The tables that the boxes depend on."""
-    read = tables.mesh_from_world, tables.records, tables.n_meshes
-    return read if tables.padding is None else (*read, tables.padding)
