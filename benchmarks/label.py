@@ -105,7 +105,7 @@ def plain_loop(given: Setup, outputs: Sequence[str]) -> dict[str, np.ndarray]:
         found["free"].append(not joint_path_in_collision(*asked).any().item())
         if len(outputs) > 1:
             bounds = joint_path_clearance(*asked)
-            found["clearance"].append(bounds.lower.min().item())
+            found["clearance"].append(bounds.world_lower.min().item())
             found["self_clearance"].append(bounds.self_lower.min().item())
     return {name: np.array(values) for name, values in found.items()}
 
