@@ -1,7 +1,9 @@
 """The guard of controllers, judged at each millisecond by what shares no code with the library."""
 
+import copy
 import gc
 import math
+import pickle
 import threading
 from pathlib import Path
 
@@ -491,6 +493,14 @@ def test_bad_options_are_named(casts, options, message) -> None:
     options = {"dt": DT, "acceleration": ACCELERATION, **options}
     with pytest.raises((TypeError, ValueError), match=message):
         MotionGuard(casts["panda"].robot, MeshWorld(device="cpu"), **options)
+
+
+def test_guards_are_not_copied(casts, plate) -> None:
+    """Two of them would have the same memory, or memory that kernels do not see."""
+    guard = guard_of(casts["arm6"], plate)
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="cannot be copied"):
+            copied(guard)
 
 
 def test_bad_steps_are_named(casts, plate) -> None:

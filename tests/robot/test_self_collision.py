@@ -1,5 +1,6 @@
 """The robot with itself, against every pair in float64."""
 
+import copy
 import gc
 import pickle
 import tracemalloc
@@ -368,3 +369,16 @@ def test_checked_pairs_can_be_pickled(panda):
     own = panda.self_collision_pairs()
     panda.layout.pair_tables(own, FOLDING.device)
     assert pickle.loads(pickle.dumps(own)).link_pairs == own.link_pairs
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda robot: pickle.loads(pickle.dumps(robot))])
+def test_copies_of_a_robot_have_tables_of_their_own(panda, copied):
+    """Kernels read them by addresses, which hold for one robot in one process."""
+    world = MeshWorld(device="cpu")
+    expected = joint_path_clearance(FOLDING, panda, world)
+    again = copied(panda)
+    own, others = again.layout.tables(world.device), panda.layout.tables(world.device)
+    assert own.values()[:6] == tuple(table.data_ptr() for table in own[:6])
+    assert not set(own.values()[:6]) & set(others.values()[:6]) - {0}  # of empty tables
+    for found, same in zip(joint_path_clearance(FOLDING, again, world), expected, strict=True):
+        assert torch.equal(found, same)

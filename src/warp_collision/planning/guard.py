@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -296,6 +296,10 @@ class MotionGuard:
         self._is_on_cpu = world.device == CPU
         self._pack = struct.Struct(f"{3 * robot.n_joints}d")
         self._tolerance = float(tolerance)
+
+    def __reduce__(self) -> NoReturn:
+        """A copy would guard the same robot, with the same memory."""
+        raise TypeError("a MotionGuard cannot be copied or sent to other processes: make one there")
 
     def __repr__(self) -> str:
         return f"MotionGuard({self._placed.robot!r}, {self._placed.world!r})"

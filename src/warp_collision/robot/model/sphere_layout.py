@@ -103,6 +103,16 @@ class RobotTables(NamedTuple):
         addresses = (tensor.data_ptr() for tensor in self[:6])
         return *addresses, self.frames.shape[0], self.n_bodies, self.n_envs, 0, self.reach
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies, also those of other processes, have addresses of their own."""
+        return _tables_of, (bool(self.fields), *self[:8])
+
+
+def _tables_of(are_private: bool, *operands: Any) -> RobotTables:
+    """Tables of operands, with the fields if nobody else writes these."""
+    tables = RobotTables(*operands)
+    return tables._replace(fields=tables.values()) if are_private else tables
+
 
 def only_where(mask: Tensor, spheres: Tensor) -> Tensor:
     """Spheres (..., 4), disabled where a mask (...) is false."""
@@ -291,7 +301,8 @@ class SphereLayout:
         with np.errstate(over="ignore"):  # beyond 1e19 m it is infinite, and nothing is free
             far = np.linalg.norm(bodies["center"], axis=1) + bodies["radius"]
         base = self.kinematics.tables(device)
-        tables = RobotTables(
+        return _tables_of(
+            True,
             base.frames,
             torch.from_numpy(as_bytes(self._in_envs(bodies))).to(device),
             torch.from_numpy(ranges_of_frames(owners, n_frames)).to(device),
@@ -301,7 +312,6 @@ class SphereLayout:
             float((offsets[owners] + far).max(initial=0.0)),
             len(self._absent),
         )
-        return tables._replace(fields=tables.values())
 
     def _in_envs(self, bodies: np.ndarray) -> np.ndarray:
         """Structs `RobotBody` of all envs, from those of bodies that are in all."""
