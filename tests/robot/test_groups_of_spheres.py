@@ -1,6 +1,5 @@
 """Links of many spheres, which are checked in groups, against every pair in float64."""
 
-import time
 import tracemalloc
 from dataclasses import replace
 
@@ -151,7 +150,7 @@ def test_bounding_balls():
 
 
 @pytest.mark.slow
-def test_pairs_take_no_memory_and_time_by_the_pair_of_spheres(tmp_path):
+def test_pairs_take_no_memory_by_the_pair_of_spheres(tmp_path):
     """A hand of 12 fingers of 4 links, 3,000 spheres: 4 million pairs of spheres."""
     rng, links, joints = np.random.default_rng(5), [], []
     for finger in range(12):
@@ -171,11 +170,9 @@ def test_pairs_take_no_memory_and_time_by_the_pair_of_spheres(tmp_path):
     size = np.array([0.05, 0.05, 0.18, 0.02])
     robot = RobotSpheres(path, spheres={name: rng.uniform(0, 1, (62, 4)) * size for name in links})
     tracemalloc.start()
-    begin = time.perf_counter()
     pairs = robot.self_collision_pairs()
     robot.layout.pair_tables(pairs, torch.device("cpu"))
-    seconds, (_, peak) = time.perf_counter() - begin, tracemalloc.get_traced_memory()
+    _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert pairs.n_sphere_pairs > 4e6
     assert peak < 100e6
-    assert seconds < 60.0  # under a tracer, on a busy machine; 0.5 without
