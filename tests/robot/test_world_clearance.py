@@ -1,5 +1,7 @@
 """Proofs that a robot keeps a clearance from obstacles, against float64 kinematics and cuboids."""
 
+import gc
+
 import numpy as np
 import pytest
 import torch
@@ -136,6 +138,24 @@ def test_few_widened_robots_are_kept(robots):
         layout.widened(0.01 * index)
     assert len(layout._widened) < 10
     assert layout.widened(0.5) is not same
+
+
+def test_tables_of_pairs_go_with_the_widened_robots(device):
+    panda, world = load_panda(), MeshWorld(device=device)
+    paths = random_paths(panda, np.random.default_rng(3), 4, 2, 0.5).to(device)
+    pairs = panda.self_collision_pairs()
+
+    def living_tables(first: int) -> int:
+        for index in range(first, first + 20):
+            options = {"world_clearance": 1e-3 * index, "self_collision": pairs}
+            joint_path_in_collision(paths, panda, world, **options)
+        gc.collect()
+        shape = panda.layout.pair_tables(pairs, world.device)[0].shape
+        living = [each for each in gc.get_objects() if type(each) is torch.Tensor]
+        return sum(each.dtype is torch.uint8 and each.shape == shape for each in living)
+
+    count = living_tables(1)
+    assert living_tables(101) == count
 
 
 @pytest.mark.parametrize("value", [-0.01, np.nan, np.inf])

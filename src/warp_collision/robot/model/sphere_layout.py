@@ -52,7 +52,7 @@ ROBOT = (
 _SCALE, _MARGIN = 1.0 + 1.0e-6, 1.0e-7
 _STEPS = 300
 _MOST_ROWS = 1 << 24  # of pieces and surfaces: kernels have their numbers as float32
-_MOST_WIDENED = 8  # layouts that are kept
+_MOST_WIDENED = 8  # layouts that are kept, and tables of pairs by each of them
 
 
 class RobotTables(NamedTuple):
@@ -114,6 +114,14 @@ def _tables_of(are_private: bool, *operands: Any) -> RobotTables:
     return tables._replace(fields=tables.values()) if are_private else tables
 
 
+class _OfPairs(NamedTuple):
+    """Tables of pairs on a device."""
+
+    pairs: SelfCollisionPairs
+    device: torch.device
+    tables: tuple[Tensor, Tensor]
+
+
 def only_where(mask: Tensor, spheres: Tensor) -> Tensor:
     """Spheres (..., 4), disabled where a mask (...) is false."""
     radii = torch.where(mask, spheres[..., 3], -1.0)
@@ -167,6 +175,7 @@ class SphereLayout:
         self._is_present = Constant(self._presence)
         self._tree, self._asked = tree, 0.0
         self._widened: tuple[SphereLayout, ...] = ()  # the last ones
+        self._pairs_of_widened: tuple[_OfPairs, ...] = ()  # the last ones, too
         self._of_graphs = TablesByName()
         self.rows_by_name = TablesByName()
 
@@ -330,14 +339,28 @@ class SphereLayout:
     def pair_tables(self, pairs: SelfCollisionPairs, device: torch.device) -> tuple[Tensor, Tensor]:
         """Tables of pairs of links for the same kernels; they belong to the pairs.
 
-        They depend on the frames of spheres too, by whose content the pairs keep them.
+        They depend on the frames of spheres too, by whose content the pairs keep them. A layout
+        that is widened keeps its own, which go with it.
         """
         self.require_pairs(pairs)
+        if self._asked and not is_compiling():
+            return keep_for_graphs(self._pair_tables_of_widened(pairs, device), device)
         name = f"{device} {self._frames_key}"
         if is_compiling() or not hasattr(pairs.tables_by_frames, name):
             self._prepare_pairs(name, pairs, device)
         tables = getattr(pairs.tables_by_frames, name)
         return tables if device == CPU else keep_for_graphs(tables, device)
+
+    def _pair_tables_of_widened(
+        self, pairs: SelfCollisionPairs, device: torch.device
+    ) -> tuple[Tensor, Tensor]:
+        for kept in self._pairs_of_widened:
+            if kept.pairs is pairs and kept.device == device:
+                return kept.tables
+        pack = functools.partial(self._packed_pairs, pairs, device)
+        made = _OfPairs(pairs, device, dispatch.run_outside(pack, device))
+        self._pairs_of_widened = (made, *self._pairs_of_widened[: _MOST_WIDENED - 1])
+        return made.tables
 
     @torch_private.run_while_tracing
     def _prepare_pairs(self, name: str, pairs: SelfCollisionPairs, device: torch.device) -> None:
