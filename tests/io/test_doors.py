@@ -149,5 +149,5 @@ def test_wrong_values_of_a_model(
 def test_files_without_joints(tmp_path: Path) -> None:
     path = tmp_path / "world.yaml"
     path.write_text("sphere: {ball: {radius: 0.1, position: [0, 0, 0]}}")
-    with pytest.raises(ValueError, match="joints must be None, as it is no URDF or MJCF file"):
+    with pytest.raises(ValueError, match="joints must be None, as it is no URDF, MJCF or USD file"):
         MeshWorld.from_file(path, device="cpu", joints={"door": 1.0})

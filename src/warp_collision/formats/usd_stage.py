@@ -6,18 +6,18 @@ of which are checked.
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from warp_collision.formats.files import is_file
+from warp_collision.formats.openusd import errors_name, openusd
+from warp_collision.formats.usd_joints import body_of, moved_bodies
 from warp_collision.formats.worker import allow, run_limited
-from warp_collision.messages import MAX_REPR, escaped, one_line, short_repr
+from warp_collision.messages import short_repr
 
 MAX_BYTES = 1 << 30  # of all layers
 MAX_LAYERS = 10_000
@@ -82,7 +82,9 @@ class UsdStage(NamedTuple):
     left_out: list[tuple[str, str]]
 
 
-def read_stage(path: Path, package_dirs: Sequence[Path] = ()) -> UsdStage:
+def read_stage(
+    path: Path, package_dirs: Sequence[Path] = (), values: Mapping[str, float] | None = None
+) -> UsdStage:
     """Reads the geometric prims of a USD file, with all payloads.
 
     If anything on the stage has a collision API, only prims that have one, or whose ancestor has
@@ -91,20 +93,20 @@ def read_stage(path: Path, package_dirs: Sequence[Path] = ()) -> UsdStage:
     Args:
         path: the file. Sublayers, references and payloads lie in its folder or below.
         package_dirs: folders in which, or below which, they may lie as well.
+        values: of revolute and prismatic joints [rad, m], to which bodies are moved.
 
     Raises:
         ValueError: a layer that cannot be opened, lies elsewhere or is no regular file. More than
             10,000 layers, or more than 1 GiB in all. Too many prims or instances. A wrong prim: the
-            error begins with its name.
+            error begins with its name. A joint value that is wrong.
     """
     folders = [os.path.abspath(folder) for folder in (path.parent, *package_dirs)]
-    return run_limited(
-        _read, os.path.abspath(path), folders, MAX_LAYERS, library="OpenUSD", imports=_MODULES
-    )
+    arguments = os.path.abspath(path), folders, MAX_LAYERS, dict(values or {})
+    return run_limited(_read, *arguments, library="OpenUSD", imports=_MODULES)
 
 
-def _read(path: str, folders: list[str], max_layers: int) -> UsdStage:
-    Usd, UsdGeom = _openusd("Usd"), _openusd("UsdGeom")
+def _read(path: str, folders: list[str], max_layers: int, values: dict[str, float]) -> UsdStage:
+    Usd, UsdGeom = openusd("Usd"), openusd("UsdGeom")
     layers = _Layers(folders, max_layers)
     layers.follow(path)
     stage = Usd.Stage.Open(path)
@@ -115,13 +117,11 @@ def _read(path: str, folders: list[str], max_layers: int) -> UsdStage:
     if failed:
         raise ValueError(f"all parts of a stage must open, got {failed[0]}")
     unit = float(UsdGeom.GetStageMetersPerUnit(stage))
+    if not 0.0 < unit < np.inf:
+        raise ValueError(f"metersPerUnit must be positive, got {unit}")
     is_y_up = UsdGeom.GetStageUpAxis(stage) == UsdGeom.Tokens.y
-    return _Walk(stage).read(unit, is_y_up)
-
-
-def _openusd(name: str) -> Any:
-    """A module of OpenUSD, whose types no checker knows."""
-    return importlib.import_module(f"pxr.{name}")
+    motions, left_out = moved_bodies(stage, values, unit) if values else ({}, [])
+    return _Walk(stage, motions, left_out).read(unit, is_y_up)
 
 
 class _Layers:
@@ -135,7 +135,7 @@ class _Layers:
 
     def follow(self, path: str) -> None:
         """Checks a layer and all that it refers to."""
-        Ar, Sdf = _openusd("Ar"), _openusd("Sdf")
+        Ar, Sdf = openusd("Ar"), openusd("Sdf")
         self.check(path)
         names, layers, seen = [path], [], {path}  # layers in a list stay open
         for name in names:  # grows
@@ -158,7 +158,7 @@ class _Layers:
 
     def check(self, resolved: str) -> None:
         """Counts the file that a layer is in."""
-        Ar = _openusd("Ar")
+        Ar = openusd("Ar")
         if Ar.IsPackageRelativePath(resolved):
             resolved = Ar.SplitPackageRelativePathOuter(resolved)[0]
         name = os.path.abspath(resolved)
@@ -225,17 +225,19 @@ class _Inherited(NamedTuple):
 class _Walk:
     """Walks over a stage at its earliest time; prims of unknown types are left out."""
 
-    def __init__(self, stage: Any) -> None:
-        self._stage, self._time = stage, _openusd("Usd").TimeCode.EarliestTime()
-        self._frames = _openusd("UsdGeom").XformCache(self._time)
+    def __init__(
+        self, stage: Any, motions: Mapping[str, np.ndarray], left_out: list[tuple[str, str]]
+    ) -> None:
+        self._motions, self._left_out = motions, left_out
+        self._stage, self._time = stage, openusd("Usd").TimeCode.EarliestTime()
+        self._frames = openusd("UsdGeom").XformCache(self._time)
         self._prototypes: dict[Any, list[_Placed] | None] = {}
         self._values: dict[Any, dict[str, Any]] = {}
-        self._left_out: list[tuple[str, str]] = []
         self._count = self._instanced = 0
 
     def read(self, metres_per_unit: float, is_y_up: bool) -> UsdStage:
         """All prims with their values."""
-        root, default = self._stage.GetPseudoRoot(), _openusd("Usd").PrimDefaultPredicate
+        root, default = self._stage.GetPseudoRoot(), openusd("Usd").PrimDefaultPredicate
         placed = self._below(root, default)
         has_physics = any(part.collides is not None for part in placed)
         prims: list[UsdPrim] = []
@@ -244,7 +246,7 @@ class _Walk:
             if reason is not None:
                 self._left_out.append((part.name, reason))
                 continue
-            with _errors_name(part.name):
+            with errors_name(part.name):
                 values = self._values_of(part.prim)
             prims.append(UsdPrim(part.name, str(part.prim.GetTypeName()), part.frame, values))
         return UsdStage(metres_per_unit, is_y_up, prims, self._left_out)
@@ -265,10 +267,11 @@ class _Walk:
 
     def _below(self, root: Any, predicate: Any) -> list[_Placed]:
         """Prims at and below a root, in the coordinates of its parent."""
-        Usd, UsdGeom = _openusd("Usd"), _openusd("UsdGeom")
+        Usd, UsdGeom = openusd("Usd"), openusd("UsdGeom")
         registry = Usd.SchemaRegistry()
-        outside = np.eye(4)
+        outside, place = np.eye(4), self._moved_frame
         if not root.IsPseudoRoot():
+            place = self._frame  # bodies of prototypes stay
             outside = np.linalg.inv(self._frame(root.GetParent()))
         inherited: dict[Any, _Inherited] = {}
         collected: list[_Placed] = []
@@ -281,15 +284,15 @@ class _Walk:
             above = inherited.get(path.GetParentPath(), _Inherited())
             own = inherited[path] = self._inherited(prim, above)
             name, kind = str(path).removeprefix("/"), prim.GetTypeName()
-            with _errors_name(name):
+            with errors_name(name):
                 if prim.HasMetadata("clips"):
                     raise ValueError("it must not have value clips")
                 if prim.IsA(UsdGeom.PointInstancer):
-                    frame = outside @ self._frame(prim)
+                    frame = outside @ place(prim)
                     collected += self._instances(UsdGeom.PointInstancer(prim), name, frame, own)
                     prims.PruneChildren()  # they stand where an instance is
                 elif prim.IsA(UsdGeom.Gprim):
-                    frame = outside @ self._frame(prim)
+                    frame = outside @ place(prim)
                     collected.append(_Placed(name, prim, frame, own.collides, own.hidden))
                 elif kind and registry.FindConcretePrimDefinition(kind) is None:
                     self._left_out.append((name, f"of an unknown type, {short_repr(kind)}"))
@@ -343,7 +346,7 @@ class _Walk:
 
     def _prototype(self, path: Any) -> list[_Placed]:
         """The prims of a prototype, in the coordinates of its parent; walked over once."""
-        Usd = _openusd("Usd")
+        Usd = openusd("Usd")
         if path not in self._prototypes:
             prim = self._stage.GetPrimAtPath(path)
             if not prim or prim.IsPseudoRoot():
@@ -359,7 +362,7 @@ class _Walk:
         return parts
 
     def _inherited(self, prim: Any, above: _Inherited) -> _Inherited:
-        UsdGeom, UsdPhysics = _openusd("UsdGeom"), _openusd("UsdPhysics")
+        UsdGeom, UsdPhysics = openusd("UsdGeom"), openusd("UsdPhysics")
         collides, invisible, purpose = above
         if prim.HasAPI(UsdPhysics.CollisionAPI):
             collides = bool(UsdPhysics.CollisionAPI(prim).GetCollisionEnabledAttr().Get())
@@ -375,17 +378,7 @@ class _Walk:
         """The transform (4, 4) of a prim to the stage."""
         return np.array(self._frames.GetLocalToWorldTransform(prim), np.float64).T
 
-
-class _PrimError(ValueError):
-    """An error that begins with the name of a prim."""
-
-
-@contextlib.contextmanager
-def _errors_name(name: str) -> Iterator[None]:
-    """Any error begins with the name of a prim, that of the innermost one."""
-    try:
-        yield
-    except _PrimError:
-        raise
-    except Exception as error:
-        raise _PrimError(f"{escaped(name, MAX_REPR)}: {one_line(error)}") from error
+    def _moved_frame(self, prim: Any) -> np.ndarray:
+        """The transform (4, 4) of a prim to the stage, where joints move it."""
+        motion = self._motions.get(body_of(prim)) if self._motions else None
+        return self._frame(prim) if motion is None else motion @ self._frame(prim)

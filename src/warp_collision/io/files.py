@@ -130,8 +130,9 @@ def load_world_file(
             in which layers of USD files may be, too.
         up: "y" or "z", the axis of a mesh file that points up; None for y in glTF, z in others.
         scale: metres in a unit of a mesh file, 0.001 for millimetres; None for what it declares.
-        joints: values [rad, m] of joints of a URDF or MJCF file, as of a door that is open. Other
-            joints have their start values, and joints that mimic one of a URDF follow it.
+        joints: values [rad, m] of joints of a URDF, MJCF or USD file, as of a door that is open.
+            Other joints have their start values, and joints that mimic one of a URDF follow it. In
+            USD a joint is named by its prim, or by its path if several prims have this name.
 
     Returns:
         Name to `Obstacle` (geometry, pose, padding, enabled), in the order of the file; at least
@@ -164,8 +165,10 @@ def load_world_file(
         require_number("scale", scale, positive=True)
     if not is_mesh and not (up is None and scale is None):
         raise ValueError(f"{builder.where}: up and scale must be None, as it is no mesh file")
-    if joints is not None and suffix not in (*_URDF, *_XML):
-        raise ValueError(f"{builder.where}: joints must be None, as it is no URDF or MJCF file")
+    if joints is not None and suffix not in (*_URDF, *_XML, *_USD):
+        raise ValueError(
+            f"{builder.where}: joints must be None, as it is no URDF, MJCF or USD file"
+        )
     values = {} if joints is None else finite_values("joints", joints)
     if suffix in _YAML:
         _add_document(builder, read_yaml(path), path.parent)
@@ -174,7 +177,7 @@ def load_world_file(
     elif suffix in _XML:
         add_mjcf(builder, path, values)
     elif suffix in _USD:
-        add_usd(builder, path, [Path(folder) for folder in package_dirs])
+        add_usd(builder, path, [Path(folder) for folder in package_dirs], values)
     elif not is_mesh:
         endings = ", ".join(
             sorted({*(e[1:] for e in (*_YAML, *_URDF, *_XML, *_USD)), *mesh_endings()})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,12 @@ from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
 _AXES = {"X": (1.0, 0.0, 0.0), "Y": (0.0, 1.0, 0.0), "Z": (0.0, 0.0, 1.0)}
 
 
-def add_usd(builder: SceneBuilder, path: Path, package_dirs: Sequence[Path] = ()) -> None:
+def add_usd(
+    builder: SceneBuilder,
+    path: Path,
+    package_dirs: Sequence[Path] = (),
+    values: Mapping[str, float] | None = None,
+) -> None:
     """Adds the shapes and meshes of a USD stage under their paths, without the first slash.
 
     If anything on the stage has a collision API, the obstacles are the prims that have one, or
@@ -38,18 +43,20 @@ def add_usd(builder: SceneBuilder, path: Path, package_dirs: Sequence[Path] = ()
     are those at the earliest time. Subdivision surfaces are their cages. A Plane is solid below and
     has no end, whatever size it is drawn with, as in physics engines.
 
+    Bodies are moved so that revolute and prismatic joints have given values. A joint has the name
+    of its prim, or its path if others have this name.
+
     Layers lie in the folder of the file or below, or in `package_dirs` or below.
 
     Raises:
         ImportError: usd-core is not installed.
-        ValueError: the stage or a layer of it cannot be opened, or a prim is wrong.
+        ValueError: the stage or a layer of it cannot be opened, or a prim or a joint value is
+            wrong.
     """
     require_extra("pxr.Usd", f"{builder.where}: reading USD")
     with errors_begin_with(builder.where):
-        stage = read_stage(path, package_dirs)
+        stage = read_stage(path, package_dirs, values)
         unit = stage.metres_per_unit
-        if not 0.0 < unit < np.inf:
-            raise ValueError(f"metersPerUnit must be positive, got {unit}")
         to_metres = np.diag([unit, unit, unit, 1.0])
         if stage.is_y_up:
             to_metres = Z_FROM_Y_UP @ to_metres
