@@ -231,6 +231,12 @@ def test_corners():
     path = np.concatenate((line, line[-1:], [[1.5, 2.0], [2.0, 2.0], [1.7, 2.0]]))
     expected = [[0.0, 0.0], [1.0, 2.0], [2.0, 2.0], [1.7, 2.0]]
     assert np.abs(corners_of(path) - expected).max() < 1e-12
+    back = np.array([[0.0, 0.0], [0.4, 0.0], [0.2, 0.0], [0.2, 0.0], [1.0, 0.0]])
+    assert corners_of(back).tolist() == [[0.0, 0.0], [0.4, 0.0], [0.2, 0.0], [1.0, 0.0]]
+    # Each waypoint is within the tolerance of its neighbours' line, and all of them are not.
+    s = np.linspace(-1.0, 1.0, 9)[:, None]
+    bow = np.concatenate((s, 1.5e-5 * s**2), axis=1)
+    assert 2 < len(corners_of(bow)) < 9
     still = np.ones((4, 2))
     assert corners_of(still).tolist() == [[1.0, 1.0], [1.0, 1.0]]
 

@@ -15,20 +15,37 @@ _Array = NDArray[np.float64]
 _STRAIGHT = 1.0e-6
 # Durations below this share of the whole are left out.
 _SHORT = 1.0e-9
+_TINY = 1.0e-300  # rad^2 or m^2, of neighbours at one place
 _REST = 1.0e-2  # s, of a path without motion
 
 
 def corners_of(path: _Array) -> _Array:
     """The corners (m, n_joints) of a path (horizon, n_joints), m at least 2."""
-    kept, last = [0], 0
-    for index in range(1, len(path) - 1):
-        if not _is_straight(path[last : index + 2]):
-            kept.append(index)
-            last = index
+    kept = [0]
+    for end in (*_bends(path).tolist(), len(path) - 1):
+        if not _is_straight(path[kept[-1] : end + 1]):
+            for index in range(kept[-1] + 1, end):
+                if not _is_straight(path[kept[-1] : index + 2]):
+                    kept.append(index)
+        kept.append(end)
+    kept.pop()
     corners = path[[*kept, len(path) - 1]]
     moves = np.abs(np.diff(corners, axis=0)).max(axis=1) > 0.0
     moves[-1] |= not moves.any()
     return corners[np.concatenate(([True], moves))]
+
+
+def _bends(path: _Array) -> NDArray[np.int64]:
+    """Waypoints so far from the line through their neighbours that no straight line has them.
+
+    Of three points that are `_STRAIGHT` from one line, in order, the middle one is at most twice
+    that from the line through the others; their joint values are rounded, too.
+    """
+    along, offsets = path[2:] - path[:-2], path[1:-1] - path[:-2]
+    squares = np.maximum((along * along).sum(axis=1), _TINY)
+    shares = (offsets * along).sum(axis=1) / squares
+    off = np.abs(offsets - shares[:, None] * along).max(axis=1)
+    return 1 + np.flatnonzero(off > 3.0 * _STRAIGHT)
 
 
 def _is_straight(points: _Array) -> bool:
