@@ -33,6 +33,7 @@ class Shape(IntEnum):
     CAPSULE = 3
     CYLINDER = 4
     HALF_SPACE = 5
+    CONE = 6
     POINT_CLOUD = 100
     VOXEL_GRID = 101
     ESDF_GRID = 102
@@ -61,7 +62,7 @@ class ExactShape:
     is_rotated: bool  # whether its axes are not those of the mesh
     center: wp.vec3  # of a half space a point of its plane
     # Of a cuboid half its edges, of a half space its unit normal; else radius, radius, half length
-    # along z [m].
+    # along z; of a cone the length of its side is the second [m].
     size: wp.vec3
     rotation: wp.quat  # shape_from_mesh, used where is_rotated
     data: wp.uint64  # pointer to what a shape without a formula is made of, as a PointTree

@@ -82,6 +82,13 @@ def support_of_core(_pieces: wp.uint64, exact: ExactShape, direction: wp.vec3) -
         length = wp.length(flat)
         if length > POINT:
             across = (size[0] / length) * flat
+    if exact.kind == Shape.CONE:
+        flat = wp.vec3(direction[0], direction[1], 0.0)
+        length = wp.length(flat)
+        top = size[2]
+        if size[0] * length > 2.0 * size[2] * direction[2]:
+            top = -size[2]
+            across = (size[0] / wp.max(length, POINT)) * flat
     return wp.vec3(across[0], across[1], top)
 
 

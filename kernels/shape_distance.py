@@ -83,6 +83,43 @@ def cylinder_distance(radius: float, half_height: float, point: wp.vec3) -> Shap
 
 
 @wp.func
+def cone_profile(size: wp.vec3, across: float, height: float) -> wp.vec3:
+    """Normal and signed distance of the triangle that a cone is in the half plane of a point.
+
+    Its tip is up; the size is that of its `ExactShape`. Below the base this is nearest, beside it
+    the side with its ends.
+    """
+    side = wp.vec2(2.0 * size[2] / size[1], size[0] / size[1])
+    from_tip = height - size[2]
+    over = side[0] * across + side[1] * from_tip
+    below = -size[2] - height
+    is_inside = over <= POINT and below <= POINT
+    if (is_inside and below > over) or (below > POINT and across <= size[0]):
+        return wp.vec3(0.0, -1.0, below)
+    if is_inside:
+        return wp.vec3(side[0], side[1], over)
+    along = side[1] * across - side[0] * from_tip
+    foot = wp.clamp(along, 0.0, size[1])
+    off = wp.vec2(across - side[1] * foot, from_tip + side[0] * foot)
+    distance = wp.length(off)
+    if distance > POINT and foot != along:
+        side = off / distance
+    return wp.vec3(side[0], side[1], distance)
+
+
+@wp.func
+def cone_distance(size: wp.vec3, point: wp.vec3) -> ShapeSample:
+    """A cone along z, see `cone_profile`; on the axis the radial direction is x."""
+    flat = wp.vec2(point[0], point[1])
+    across = wp.length(flat)
+    radial = wp.vec2(1.0, 0.0)
+    if across > POINT:
+        radial = flat / across
+    found = cone_profile(size, across, point[2])
+    return ShapeSample(found[2], wp.vec3(found[0] * radial[0], found[0] * radial[1], found[1]))
+
+
+@wp.func
 def in_frame_of(exact: ExactShape, point: wp.vec3) -> wp.vec3:
     """Transforms a point from the frame of a mesh to that of its shape."""
     local = point - exact.center
@@ -112,6 +149,8 @@ def height_over_shape(exact: ExactShape, point: wp.vec3) -> float:
     if exact.kind == Shape.CYLINDER:
         across = wp.length(wp.vec2(local[0], local[1]))
         return height_over_cuboid(wp.vec3(size[0], FAR, size[2]), wp.vec3(across, 0.0, local[2]))
+    if exact.kind == Shape.CONE:
+        return cone_profile(size, wp.length(wp.vec2(local[0], local[1])), local[2])[2]
     along = wp.clamp(local[2], -size[2], size[2])
     return wp.length(wp.vec3(local[0], local[1], local[2] - along)) - size[0]
 
@@ -139,6 +178,9 @@ def height_over_support(exact: ExactShape, point: wp.vec3, normal: wp.vec3) -> f
         top += wp.abs(up[0]) * exact.size[0] + wp.abs(up[1]) * exact.size[1]
     elif exact.kind == Shape.CYLINDER:
         top += wp.length(wp.vec2(up[0], up[1])) * exact.size[0]
+    elif exact.kind == Shape.CONE:  # the tip, or the rim
+        rim = wp.length(wp.vec2(up[0], up[1])) * exact.size[0] - up[2] * exact.size[2]
+        top = wp.max(up[2] * exact.size[2], rim)
     else:
         top += exact.size[0]
     return wp.dot(up, local) - top
@@ -156,6 +198,8 @@ def shape_distance(exact: ExactShape, point: wp.vec3) -> ShapeSample:
         sample = cylinder_distance(size[0], size[2], local)
     elif exact.kind == Shape.HALF_SPACE:
         sample = ShapeSample(wp.dot(size, local), size)
+    elif exact.kind == Shape.CONE:
+        sample = cone_distance(size, local)
     else:
         # A sphere is a capsule without length.
         sample = capsule_distance(size[0], size[2], local)

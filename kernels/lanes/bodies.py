@@ -113,12 +113,22 @@ SHAPE = """
             const F u = larger(a, zero), w = larger(c, zero);
             return deepest > 0.0f ? root_of(u * u + w * w) : deepest;
         }
+        if (kind == CONE) {
+            const wp::float32 side[2] = {2.0f * z / y, x / y};
+            const F a = root_of(p[0] * p[0] + p[1] * p[1]), drop = p[2] - z, below = -z - p[2];
+            const F over = side[0] * a + side[1] * drop, along = side[1] * a - side[0] * drop;
+            const F foot = along < 0.0f ? zero : (along > y ? zero + y : along);
+            const F off = a - side[1] * foot, rise = drop + side[0] * foot;
+            const F beside = root_of(off * off + rise * rise);
+            const I is_inside = (over <= 0.0f) & (below <= 0.0f);
+            return is_inside ? larger(over, below) : ((below > 0.0f) & (a <= x) ? below : beside);
+        }
         if (kind == HALF_SPACE) return p[0] * x + p[1] * y + p[2] * z;
         const F along = larger(size_of(p[2]) - z, zero);
         return root_of(p[0] * p[0] + p[1] * p[1] + along * along) - x;
     };
 """
-for _kind in (Shape.CUBOID, Shape.CYLINDER, Shape.HALF_SPACE):
+for _kind in (Shape.CUBOID, Shape.CYLINDER, Shape.CONE, Shape.HALF_SPACE):
     SHAPE = SHAPE.replace(_kind.name, str(int(_kind)))
 
 

@@ -204,6 +204,24 @@ SHAPE = """
             normal[1] = outward * (has_side ? p[1] / across : zero);
             return distance;
         }
+        if (exact.kind == CONE) {
+            const F across = root_of(p[0] * p[0] + p[1] * p[1]);
+            const I has_side = across > TINY;
+            const wp::float32 side[2] = {2.0f * z / y, x / y};
+            const F drop = p[2] - z, over = side[0] * across + side[1] * drop, below = -z - p[2];
+            const F along = side[1] * across - side[0] * drop;
+            const F foot = along < 0.0f ? zero : (along > y ? zero + y : along);
+            const F off[2] = {across - side[1] * foot, drop + side[0] * foot};
+            const F length = root_of(off[0] * off[0] + off[1] * off[1]);
+            const I is_inside = (over <= TINY) & (below <= TINY);
+            const I is_below = (is_inside & (below > over)) | ((below > TINY) & (across <= x));
+            const I is_end = ~is_inside & (foot != along) & (length > TINY);
+            const F outward = is_below ? zero : (is_end ? off[0] / length : zero + side[0]);
+            normal[0] = outward * (has_side ? p[0] / across : one);
+            normal[1] = outward * (has_side ? p[1] / across : zero);
+            normal[2] = is_below ? -one : (is_end ? off[1] / length : zero + side[1]);
+            return is_below ? below : (is_inside ? over : length);
+        }
         const F up = p[2] < -z ? zero - z : (p[2] > z ? zero + z : p[2]);
         const F at[3] = {p[0], p[1], p[2] - up};
         const F length = root_of(at[0] * at[0] + at[1] * at[1] + at[2] * at[2]);
@@ -212,7 +230,7 @@ SHAPE = """
         return length - x;
     };
 """
-for _kind in (Shape.CUBOID, Shape.CYLINDER, Shape.HALF_SPACE):
+for _kind in (Shape.CUBOID, Shape.CYLINDER, Shape.CONE, Shape.HALF_SPACE):
     SHAPE = SHAPE.replace(f"== {_kind.name}", f"== {int(_kind)}")
 SHAPE = SHAPE.replace("TINY", f"{POINT}f").replace("ENDLESS", f"{FAR}f")
 

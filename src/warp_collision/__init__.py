@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from warp_collision.obstacles.mesh_report import MeshReport, OpenMeshWarning
     from warp_collision.obstacles.occupancy_map import OccupancyMap
     from warp_collision.obstacles.point_cloud import PointCloud, thin
-    from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, HalfSpace, Sphere
+    from warp_collision.obstacles.shapes import Capsule, Cone, Cuboid, Cylinder, HalfSpace, Sphere
     from warp_collision.obstacles.units import UnitsWarning
     from warp_collision.obstacles.voxel_grid import VoxelGrid
     from warp_collision.robot import (
@@ -85,6 +85,7 @@ __all__ = [
     "Capsule",
     "Clearance",
     "CollisionCost",
+    "Cone",
     "Constraint",
     "Cuboid",
     "Cylinder",
@@ -148,7 +149,7 @@ _MODULES = {
     "obstacles.mesh_report": ("MeshReport", "OpenMeshWarning"),
     "obstacles.occupancy_map": ("OccupancyMap",),
     "obstacles.point_cloud": ("PointCloud", "thin"),
-    "obstacles.shapes": ("Capsule", "Cuboid", "Cylinder", "HalfSpace", "Sphere"),
+    "obstacles.shapes": ("Capsule", "Cone", "Cuboid", "Cylinder", "HalfSpace", "Sphere"),
     "obstacles.voxel_grid": ("VoxelGrid",),
     "robot": (
         "JointPathClearance",

@@ -105,8 +105,8 @@ def test_colors_and_kinds_without_obstacles_make_no_difference(tmp_path):
         ("cuboid: {a: 3}", "cuboid.a must be a mapping of keys, got 3"),
         (
             "cubiod: {}",
-            "keys must be among mesh, cuboid, sphere, capsule, cylinder, half_space, point_cloud, "
-            "voxel_grid, esdf_grid, height_field, blox, voxel, got 'cubiod'",
+            "keys must be among mesh, cuboid, sphere, capsule, cylinder, cone, half_space, "
+            "point_cloud, voxel_grid, esdf_grid, height_field, blox, voxel, got 'cubiod'",
         ),
         (f"cuboid: {{1: {GOOD_CUBOID}}}", "cuboid: names must be text, got 1"),
         (

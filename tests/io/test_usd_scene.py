@@ -8,7 +8,16 @@ import torch
 import trimesh
 
 from reference import Body, Obstacle
-from warp_collision import Capsule, Cuboid, Cylinder, HalfSpace, MeshWorld, Sphere, signed_distance
+from warp_collision import (
+    Capsule,
+    Cone,
+    Cuboid,
+    Cylinder,
+    HalfSpace,
+    MeshWorld,
+    Sphere,
+    signed_distance,
+)
 from warp_collision.io import LeftOutWarning, load_world_file
 from world_distances import assert_distances, exact, random_frame, solid
 
@@ -91,6 +100,26 @@ def test_sheared_shapes_are_contained_in_their_meshes(tmp_path):
     assert ellipsoid.volume >= 4.0 / 3.0 * np.pi * 6.0
     assert np.linalg.norm((can_mesh.vertices / (1.0, 2.0, 1.0))[:, :2], axis=1).max() <= 1.003
     assert can_mesh.volume >= np.pi * 2.0 * 2.0
+
+
+@pytest.mark.parametrize("mirrored", [1.0, -1.0])
+@pytest.mark.parametrize("axis", ["X", "Y", "Z"])
+def test_cones_are_exact_whatever_their_axis(axis, mirrored, tmp_path):
+    rng = np.random.default_rng(8)
+    frame, scale = random_frame(rng), np.array([1.5, 1.5, 1.5])
+    scale["XYZ".index(axis)] = 2.0 * mirrored
+    stage = stage_at(tmp_path / "scene.usda", 1.0, "Z")
+    pylon = UsdGeom.Cone.Define(stage, "/pylon")
+    pylon.CreateRadiusAttr(0.2)
+    pylon.CreateHeightAttr(0.6)
+    pylon.CreateAxisAttr(axis)
+    put(pylon.GetPrim(), frame @ np.diag([*scale, 1.0]))
+    stage.GetRootLayer().Save()
+    world = MeshWorld.from_file(tmp_path / "scene.usda", device="cpu", strict=True)
+    assert world.report("pylon").shape == Cone(pytest.approx(0.3), pytest.approx(1.2))
+    tip = mirrored * np.eye(3)["XYZ".index(axis)]
+    expected = frame @ trimesh.geometry.align_vectors([0, 0, 1], tip)
+    assert_distances(world, [exact("cone", 0.3, 1.2, at=expected)], rng, atol=1e-5)
 
 
 @pytest.mark.parametrize(("bottom", "top"), [(0.3, 0.1), (0.1, 0.4), (0.25, 0.0), (0.0, 0.2)])

@@ -26,7 +26,7 @@ NAMES = [*public_calls.CALLS]
 READING = ("joint_path_cost + gradient", "RobotSpheres.interpolate")
 # What runs on no device, or is an answer of what does.
 WITHOUT_DEVICE = {
-    *("Capsule", "Cuboid", "Cylinder", "HalfSpace", "Sphere"),
+    *("Capsule", "Cone", "Cuboid", "Cylinder", "HalfSpace", "Sphere"),
     *("Constraint", "MeshReport", "OpenMeshWarning"),
     *("Clearance", "SignedDistance", "JointPathClearance", "SelfClearance", "GaussNewton"),
     "LinkDistances",

@@ -8,8 +8,8 @@ import pytest
 import torch
 import trimesh
 
-from exact_shapes import capsule, cuboid, cylinder, scattered, sphere
-from warp_collision import Capsule, Cuboid, Cylinder, Sphere
+from exact_shapes import capsule, cone, cuboid, cylinder, scattered, sphere
+from warp_collision import Capsule, Cone, Cuboid, Cylinder, Sphere
 from warp_collision.obstacles.shapes import PlacedShape, Shape
 
 PAIRS = (
@@ -23,6 +23,8 @@ PAIRS = (
     (Cylinder(0.001, 24.0), cylinder(0.001, 24.0), 0.00031),
     (Cylinder(0.1, 0.5), cylinder(0.1, 0.5), 0.00031),
     (Cylinder(0.5, 0.001), cylinder(0.5, 0.001), 0.00031),
+    (Cone(0.1, 0.5), cone(0.1, 0.5), 0.00031),
+    (Cone(0.5, 0.001), cone(0.5, 0.001), 0.00031),
 )
 
 

@@ -13,7 +13,7 @@ import trimesh
 
 from cases import mostly_slow
 from exact_scenes import library_shape
-from exact_shapes import capsule, cuboid, cylinder, half_space, sphere
+from exact_shapes import capsule, cone, cuboid, cylinder, half_space, sphere
 from reference import Array, Body, mesh_signed_distance
 from warp_collision import (
     Cuboid,
@@ -52,6 +52,7 @@ def scene(seed: int, padding: float) -> list[Body]:
     rng = np.random.default_rng(seed)
     shapes = [cuboid(*rng.uniform(0.05, 0.4, 3)), sphere(0.12), capsule(0.08, 0.3)]
     shapes += [cylinder(0.1, 0.3), cylinder(0.25, 0.02), cuboid(0.5, 0.4, 0.005)]
+    shapes += [cone(0.15, 0.3)]
     bodies = [Body(half_space(0.0, 0.0, 1.0, -0.25)), Body(half_space(-1.0, 0.3, 0.2, -0.7))]
     for shape in shapes:
         place = rng.normal(size=3)

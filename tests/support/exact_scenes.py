@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from exact_shapes import ExactShape, capsule, cuboid, cylinder, sphere
+from exact_shapes import ExactShape, capsule, cone, cuboid, cylinder, sphere
 from reference import Body
-from warp_collision import Capsule, Cuboid, Cylinder, HalfSpace, MeshWorld, Sphere
+from warp_collision import Capsule, Cone, Cuboid, Cylinder, HalfSpace, MeshWorld, Sphere
 from warp_collision.obstacles.shapes import Shape
 
 
@@ -19,20 +19,23 @@ def library_shape(exact: ExactShape) -> Shape:
     if exact.kind == "half_space":
         x, y, z, offset = exact.parameters
         return HalfSpace((x, y, z), offset)
-    kinds = {"sphere": Sphere, "capsule": Capsule, "cylinder": Cylinder}
+    kinds = {"sphere": Sphere, "capsule": Capsule, "cylinder": Cylinder, "cone": Cone}
     return kinds[exact.kind](*exact.parameters)
 
 
-def random_scene(rng: np.random.Generator, count: int = 4, padding: float = 0.0) -> list[Body]:
+def random_scene(rng: np.random.Generator, count: int = 5, padding: float = 0.0) -> list[Body]:
     """Shapes of all kinds in a cube of 2 m, some of them inflated."""
     bodies = []
     for index in range(count):
         a, b, c = rng.uniform(0.05, 0.6, 3)
-        made = (cuboid(a, b, c), sphere(0.5 * a), capsule(0.3 * a, b), cylinder(0.4 * a, b))
+        made = (
+            *(cuboid(a, b, c), sphere(0.5 * a), capsule(0.3 * a, b), cylinder(0.4 * a, b)),
+            cone(0.4 * a, b),
+        )
         pose = np.concatenate((rng.uniform(-0.7, 0.7, 3), rng.normal(size=4)))
         pose[3:] /= np.linalg.norm(pose[3:])
         inflated = padding * float(rng.random() < 0.6)
-        bodies.append(Body(made[index % 4], pose.astype(np.float32).astype(float), inflated))
+        bodies.append(Body(made[index % 5], pose.astype(np.float32).astype(float), inflated))
     return bodies
 
 

@@ -39,7 +39,7 @@ class ExactShape(NamedTuple):
         if self.kind == "cuboid":
             return 0.5 * np.array(self.parameters)
         half = np.full(3, self.parameters[0])
-        if self.kind == "cylinder":
+        if self.kind in ("cylinder", "cone"):
             half[2] = 0.5 * self.parameters[1]
         elif self.kind == "capsule":
             half[2] += 0.5 * self.parameters[1]
@@ -99,6 +99,23 @@ def cylinder(radius: float, height: float) -> ExactShape:
         return np.where(inside, -nearest, nearest)
 
     return ExactShape("cylinder", (radius, height), distance)
+
+
+def cone(radius: float, height: float) -> ExactShape:
+    """A disk and a side that is unrolled from its tip."""
+    tip, rim = np.array([0.0, 0.5 * height]), np.array([radius, -0.5 * height])
+    way = rim - tip
+
+    def distance(points: Array) -> Array:
+        flat = np.stack([np.hypot(points[:, 0], points[:, 1]), points[:, 2]], axis=1)
+        along = np.clip((flat - tip) @ way / (way @ way), 0.0, 1.0)
+        nearest = lengths(flat - (tip + along[:, None] * way))
+        past = np.maximum(flat[:, 0] - radius, 0.0)
+        nearest = np.minimum(nearest, np.hypot(past, flat[:, 1] - rim[1]))
+        inside = (flat - tip) @ (height, radius) < 0.0
+        return np.where(inside & (flat[:, 1] > rim[1]), -nearest, nearest)
+
+    return ExactShape("cone", (radius, height), distance)
 
 
 def half_space(x: float, y: float, z: float, offset: float) -> ExactShape:

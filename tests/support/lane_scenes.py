@@ -9,7 +9,16 @@ import trimesh
 
 from joint_paths import load_crane
 from sensed_shapes import random_cloud
-from warp_collision import Capsule, Cuboid, Cylinder, HeightField, MeshWorld, Sphere, VoxelGrid
+from warp_collision import (
+    Capsule,
+    Cone,
+    Cuboid,
+    Cylinder,
+    HeightField,
+    MeshWorld,
+    Sphere,
+    VoxelGrid,
+)
 from warp_collision.devices import CPU
 from warp_collision.examples import load_panda
 from warp_collision.robot import RobotSpheres
@@ -53,7 +62,8 @@ def fill(
     """Exact shapes of all kinds, some with padding, one of them disabled."""
     for i in range(count):
         a, b, c = rng.uniform(0.02, 0.25, 3)
-        shape = (Cuboid((a, b, c)), Sphere(a), Capsule(a, b), Cylinder(a, b))[i % 4]
+        shapes = Cuboid((a, b, c)), Sphere(a), Capsule(a, b), Cylinder(a, b), Cone(a, b)
+        shape = shapes[i % len(shapes)]
         pose = random_pose(rng, spread, center)
         world.add(f"s{i}", shape, pose, env=env, padding=0.02 if i % 3 == 0 else 0.0)
     if count > 5:

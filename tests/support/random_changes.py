@@ -51,7 +51,8 @@ def random_obstacle(rng: np.random.Generator) -> WorldObstacle:
             exact_shapes.sphere(a / 2),
             exact_shapes.capsule(a / 4, b),
             exact_shapes.cylinder(a / 2, b),
-        )[rng.integers(4)]
+            exact_shapes.cone(a / 2, b),
+        )[rng.integers(5)]
         return WorldObstacle(exact, pose, padding, given=library_shape(exact))
     if rng.random() < 0.3:
         distance, cloud = random_cloud(

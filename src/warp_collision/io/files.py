@@ -49,9 +49,9 @@ def load_world_file(
     """Reads the obstacles of a world file, ready for `MeshWorld.load`.
 
     The ending of the name decides the kind of file. All lengths become metres. Boxes, spheres,
-    capsules and cylinders become exact shapes. A mesh that contains the exact body replaces cones,
-    tapered capsules, and what a transform makes of a shape, such as an ellipsoid. Prisms become
-    meshes that are the exact body.
+    capsules, cylinders and cones become exact shapes. A mesh that contains the exact body replaces
+    tapered capsules and cylinders, and what a transform makes of a shape, such as an ellipsoid.
+    Prisms become meshes that are the exact body.
 
     **YAML in cuRobo's layout** (.yaml, .yml), names unique in the whole file::
 
@@ -61,17 +61,18 @@ def load_world_file(
         sphere:   {ball: {radius: 0.05, position: [0.5, 0.2, 0.47]}}
         capsule:
           arm: {radius: 0.05, base: [0, 0, 0], tip: [0, 0, 0.3], pose: [0.5, 0, 0, 1, 0, 0, 0]}
+        cone: {pylon: {radius: 0.15, height: 0.5, pose: [0.5, 0.4, 0.25, 1, 0, 0, 0]}}
         half_space: {floor: {normal: [0, 0, 1], offset: -0.01}}
 
     `pose` is x, y, z, qw, qx, qy, qz of the obstacle in the world; the quaternion may have any
     length but 0. `file_path` is relative to the YAML file; a file of several parts becomes one
     mesh; `vertices` and `faces` may stand in its place. `scale` (optional) is one positive number
     or three; `sign` (optional) is that of `MeshWorld.add`, as "sheet" for a surface without an
-    inside. A cuboid is centered on its pose, and so is a cylinder, whose axis is z. Base and tip of
-    a capsule are points in the frame of its pose. A sphere takes `position` or `pose`. A half
-    space, which cuRobo does not have, is all below a plane; its `pose` and `offset` may be left
-    out. Any obstacle may have `padding` [m] and `enabled`. Colours, textures and materials are
-    ignored.
+    inside. A cuboid is centered on its pose, and so are a cylinder and a cone, whose axes are z.
+    The tip of a cone is up. Base and tip of a capsule are points in the frame of its pose. A sphere
+    takes `position` or `pose`. cuRobo has no cones and no half spaces. A half space is all below a
+    plane; its `pose` and `offset` may be left out. Any obstacle may have `padding` [m] and
+    `enabled`. Colours, textures and materials are ignored.
 
     `voxel: {map: {dims: [2, 2, 1], voxel_size: 0.02, pose: [...], feature_tensor: [...]}}`, a grid
     of distances of cuRobo, is an `EsdfGrid`; `file_path`, an .npz file of one array, may have the

@@ -13,10 +13,10 @@ from warp_collision.formats.files import MAX_COORDINATE
 from warp_collision.io.fields import Fields, check_keys, is_number, mapping, plain, sequence
 from warp_collision.io.placing import matrix_from, place_mesh, place_shape
 from warp_collision.io.scene_builder import ClippingBudget, Obstacle, SceneBuilder
-from warp_collision.io.solids import frustum_around, prism
+from warp_collision.io.solids import prism
 from warp_collision.messages import MAX_REPR, any_error_at, errors_at, escaped, short_repr
 from warp_collision.obstacles.geometry import read_mesh
-from warp_collision.obstacles.shapes import Cuboid, Cylinder, Shape, Sphere
+from warp_collision.obstacles.shapes import Cone, Cuboid, Cylinder, Shape, Sphere
 
 # Numbers of shape_msgs/SolidPrimitive.
 _NUMBERED = {1: "box", 2: "sphere", 3: "cylinder", 4: "cone", 5: "prism"}
@@ -183,8 +183,6 @@ def _primitive(
             f"{entry}: dimensions of a {kind} must be {_SIZES[kind]} positive numbers below 1e9, "
             f"got {short_repr(sizes)}"
         )
-    if kind == "cone":
-        return place_mesh(frustum_around(sizes[1], 0.0, sizes[0]), matrix)
     if kind == "prism":
         return place_mesh(_prism(values.get("polygon"), sizes[0], entry, clipping), matrix)
     shape: Shape
@@ -193,7 +191,7 @@ def _primitive(
     elif kind == "sphere":
         shape = Sphere(sizes[0])
     else:
-        shape = Cylinder(radius=sizes[1], height=sizes[0])
+        shape = (Cone if kind == "cone" else Cylinder)(radius=sizes[1], height=sizes[0])
     return place_shape(shape, matrix)
 
 

@@ -22,7 +22,7 @@ from warp_collision.io.placing import (
 from warp_collision.io.scene_builder import Obstacle, SceneBuilder, errors_begin_with
 from warp_collision.io.solids import frustum_around, tapered_capsule_around, triangulate
 from warp_collision.messages import MAX_REPR, escaped, short_repr
-from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, Sphere
+from warp_collision.obstacles.shapes import Capsule, Cone, Cuboid, Cylinder, Sphere
 
 _AXES = {"X": (1.0, 0.0, 0.0), "Y": (0.0, 1.0, 0.0), "Z": (0.0, 0.0, 1.0)}
 
@@ -93,10 +93,7 @@ def _obstacle(kind: str, values: dict[str, Any], matrix: np.ndarray) -> Obstacle
         case "Sphere":
             return place_shape(Sphere(values["radius"]), matrix)
         case "Cone":
-            radius, height = values["radius"], values["height"]
-            if not (radius > 0.0 and height > 0.0):
-                raise ValueError(f"radius and height must be positive, got {radius} and {height}")
-            return place_mesh(frustum_around(radius, 0.0, height), matrix)
+            return place_shape(Cone(values["radius"], values["height"]), matrix)
         case "Cylinder":
             return place_shape(Cylinder(values["radius"], values["height"]), matrix)
         case "Capsule":

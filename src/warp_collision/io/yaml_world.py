@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -29,7 +30,15 @@ from warp_collision.obstacles.geometry import SignMethod, read_mesh
 from warp_collision.obstacles.height_field import HeightField
 from warp_collision.obstacles.point_cloud import PointCloud
 from warp_collision.obstacles.sensed import Sensed
-from warp_collision.obstacles.shapes import Capsule, Cuboid, Cylinder, HalfSpace, Shape, Sphere
+from warp_collision.obstacles.shapes import (
+    Capsule,
+    Cone,
+    Cuboid,
+    Cylinder,
+    HalfSpace,
+    Shape,
+    Sphere,
+)
 from warp_collision.obstacles.voxel_grid import EsdfGrid, VoxelGrid
 from warp_collision.validate import check_padding
 
@@ -145,9 +154,9 @@ def _cuboid(fields: Fields) -> tuple[Shape, Pose]:
     return Cuboid((x, y, z)), fields.pose()
 
 
-def _cylinder(fields: Fields) -> tuple[Shape, Pose]:
+def _of_radius_and_height(fields: Fields, kind: type[Cylinder | Cone]) -> tuple[Shape, Pose]:
     expect_keys(fields, "radius", "height", "pose")
-    return Cylinder(fields.length("radius"), fields.length("height")), fields.pose()
+    return kind(fields.length("radius"), fields.length("height")), fields.pose()
 
 
 def _sphere(fields: Fields) -> tuple[Shape, Pose]:
@@ -233,7 +242,8 @@ ENTRIES = {
     "cuboid": ShapeEntry(_cuboid, asdict),
     "sphere": ShapeEntry(_sphere, asdict),
     "capsule": ShapeEntry(_capsule, _base_and_tip),
-    "cylinder": ShapeEntry(_cylinder, asdict),
+    "cylinder": ShapeEntry(partial(_of_radius_and_height, kind=Cylinder), asdict),
+    "cone": ShapeEntry(partial(_of_radius_and_height, kind=Cone), asdict),
     "half_space": ShapeEntry(_half_space, asdict),
     "point_cloud": ShapeEntry(_point_cloud, _updates),
     "voxel_grid": ShapeEntry(_from_arrays(VoxelGrid), lambda grid: {}),

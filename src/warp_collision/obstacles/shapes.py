@@ -270,6 +270,54 @@ class Cylinder(_Symmetric):
 
 
 @dataclass(frozen=True)
+class Cone(_Symmetric):
+    """A cone around the z axis with its tip up, whose middle is the origin.
+
+    Attributes:
+        radius: of its base, half a height below the origin [m].
+        height: [m].
+
+    Example:
+        >>> from warp_collision import Cone, MeshWorld
+        >>> world = MeshWorld()
+        >>> world.add("pylon", Cone(radius=0.15, height=0.5))
+        0
+    """
+
+    kind: ClassVar[ShapeKind] = ShapeKind.CONE
+    radius: float
+    height: float
+
+    def __post_init__(self) -> None:
+        _require_lengths(self)
+
+    @property
+    def half_extents(self) -> np.ndarray:
+        """(3,) half edges of the bounding box [m]."""
+        return np.array([self.radius, self.radius, 0.5 * self.height])
+
+    @property
+    def kernel_size(self) -> np.ndarray:
+        """(3,) what kernels read: radius, length of the side, half height [m]."""
+        return np.array([self.radius, math.hypot(self.radius, self.height), 0.5 * self.height])
+
+    def without(self, rotation: np.ndarray) -> Cone | None:
+        """The cone itself, if its tip is still up."""
+        return self if 1.0 - rotation[2, 2] < _ROUNDING else None
+
+    def stretched(self, scale: np.ndarray, tolerance: float) -> Shape | None:
+        """As `Cylinder.stretched`."""
+        across, along = float(scale[:2].mean()), float(scale[2])
+        is_round = np.ptp(scale[:2]) <= tolerance * across
+        return Cone(self.radius * across, self.height * along) if is_round else None
+
+    def tessellate(self) -> Triangles:
+        """A mesh around the shape, which sticks out by at most 0.031 % of the radius."""
+        half = 0.5 * self.height
+        return revolved(np.array([[0.0, -half], [self.radius, -half], [0.0, half]]), SIDES)
+
+
+@dataclass(frozen=True)
 class HalfSpace(_Symmetric):
     """All points below a plane: a floor or a wall without end.
 
@@ -362,7 +410,7 @@ class HalfSpace(_Symmetric):
         return Triangles(slab.vertices @ axes + self.kernel_center, slab.faces)
 
 
-Shape = Cuboid | Sphere | Capsule | Cylinder | HalfSpace
+Shape = Cuboid | Sphere | Capsule | Cylinder | HalfSpace | Cone
 
 
 @dataclass(frozen=True)

@@ -185,7 +185,7 @@ class MeshWorld(WorldReader):
             name: unique in the env.
             obstacle: a mesh, a shape or a sensed obstacle. A mesh is a `trimesh.Trimesh` in metres
                 or the units that it declares, a pair (vertices (n, 3) [m], faces (n, 3)), or the
-                path of a file. Shapes are `Cuboid`, `Sphere`, `Capsule`, `Cylinder` and
+                path of a file. Shapes are `Cuboid`, `Sphere`, `Capsule`, `Cylinder`, `Cone` and
                 `HalfSpace`. A sensed obstacle is, for example, a `PointCloud`.
                 Trimesh's primitives and meshes that are cuboids to rounding become exact shapes
                 too, unless `repair` or `sign` is given. Equal geometry is stored once, whatever
