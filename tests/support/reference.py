@@ -75,6 +75,16 @@ def lengths(vectors: Array) -> Array:
     return np.sqrt(dots(vectors, vectors))
 
 
+def _dot(a: Array, b: Array) -> Array:
+    """Dot products (...) of vectors (3, ...)."""
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
+
+
+def _cross(a: Array, b: Array) -> Array:
+    """Cross products (3, ...) of vectors (3, ...)."""
+    return np.stack([a[i] * b[j] - a[j] * b[i] for i, j in ((1, 2), (2, 0), (0, 1))])
+
+
 def closest_on_triangles(points: Array, corners: Array) -> Array:
     """Closest point of triangle i to point i.
 
@@ -90,28 +100,29 @@ def closest_on_triangles(points: Array, corners: Array) -> Array:
     Returns:
         (n, 3).
     """
-    a, b, c = corners[:, 0], corners[:, 1], corners[:, 2]
-    ab, ac, ap = b - a, c - a, points - a
-    normal = np.cross(ab, ac)
-    area = dots(normal, normal)
+    # By components (3, n): operations on whole rows take a third of the time of those on triples.
+    p, a, b, c = (np.ascontiguousarray(v.T) for v in (points, *corners.swapaxes(0, 1)))
+    ab, ac, ap = b - a, c - a, p - a
+    normal = _cross(ab, ac)
+    area = _dot(normal, normal)
     safe = np.where(area > 0.0, area, 1.0)
-    v = dots(np.cross(ap, ac), normal) / safe
-    w = dots(np.cross(ab, ap), normal) / safe
-    best = a + v[:, None] * ab + w[:, None] * ac
+    v = _dot(_cross(ap, ac), normal) / safe
+    w = _dot(_cross(ab, ap), normal) / safe
+    best = a + v * ab + w * ac
     inside = (area > 0.0) & (v >= 0.0) & (w >= 0.0) & (v + w <= 1.0)
-    offset = points - best
-    best_squared = np.where(inside, dots(offset, offset), np.inf)
+    offset = p - best
+    best_squared = np.where(inside, _dot(offset, offset), np.inf)
     for start, end in ((a, b), (b, c), (c, a)):
         edge = end - start
-        length = dots(edge, edge)
-        along = dots(points - start, edge) / np.where(length > 0.0, length, 1.0)
-        candidate = start + np.clip(along, 0.0, 1.0)[:, None] * edge
-        offset = points - candidate
-        squared = dots(offset, offset)
+        length = _dot(edge, edge)
+        along = _dot(p - start, edge) / np.where(length > 0.0, length, 1.0)
+        candidate = start + np.minimum(np.maximum(along, 0.0), 1.0) * edge
+        offset = p - candidate
+        squared = _dot(offset, offset)
         closer = squared < best_squared
-        best = np.where(closer[:, None], candidate, best)
+        best = np.where(closer, candidate, best)
         best_squared = np.where(closer, squared, best_squared)
-    return best
+    return best.T
 
 
 def _distances(points: Array, targets: Array) -> Array:
@@ -180,7 +191,8 @@ def winding_number(points: Array, vertices: Array, faces: Indices) -> Array:
     winding = np.empty(len(points))
     for block in _blocks(len(points), len(faces)):
         # The norms need every digit near a vertex, hence no expansion into products here.
-        norms = lengths(points[block][:, None] - vertices)
+        offsets = points[block].T[..., None] - vertices.T[:, None]
+        norms = np.sqrt(_dot(offsets, offsets))
         la, lb, lc = (norms[:, faces[:, i]] for i in range(3))
         products = [
             0.5 * (first**2 + second**2 - edge)

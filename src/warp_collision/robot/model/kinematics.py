@@ -168,8 +168,14 @@ class Kinematics:
         root = torch.eye(4, dtype=joints.dtype, device=joints.device)
         frames = [root.expand(*joints.shape[:-1], 4, 4)]
         for i, joint in enumerate(self.joints):
-            step = tables.parent_from_frame[i] @ _about_z(values[..., i], joint.slides)
-            frames.append(frames[joint.parent] @ step)
+            x, y, z, origin = (frames[joint.parent] @ tables.parent_from_frame[i]).unbind(-1)
+            value = values[..., i, None]
+            if joint.slides:
+                origin = origin + value * z
+            else:
+                cosine, sine = torch.cos(value), torch.sin(value)
+                x, y = cosine * x + sine * y, cosine * y - sine * x
+            frames.append(torch.stack((x, y, z, origin), dim=-1))
         # One product per frame: gathering a matrix for each point is several times slower.
         centers = tables.points[:, :3].split([count for _, count in self._counts])
         parts = [
@@ -270,19 +276,3 @@ def _axis_rotations(joints: Sequence[MovingJoint]) -> np.ndarray:
     normals /= np.array([np.linalg.norm(normal) for normal in normals])[:, None]
     rotations[1:, :3, :3] = np.stack([normals, np.cross(axes, normals), axes], axis=2)
     return rotations
-
-
-def _about_z(values: Tensor, slides: bool) -> Tensor:
-    """(..., 4, 4) motion of a joint about or along z."""
-    one, zero = torch.ones_like(values), torch.zeros_like(values)
-    if slides:
-        cosine, sine, height = one, zero, values
-    else:
-        cosine, sine, height = torch.cos(values), torch.sin(values), zero
-    rows = [
-        (cosine, -sine, zero, zero),
-        (sine, cosine, zero, zero),
-        (zero, zero, one, height),
-        (zero, zero, zero, one),
-    ]
-    return torch.stack([torch.stack(row, dim=-1) for row in rows], dim=-2)
