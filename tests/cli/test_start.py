@@ -1,5 +1,6 @@
 """What a command imports, which is most of what it takes to start."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -40,3 +41,16 @@ def test_a_command_imports_little(name: str, tmp_path: Path) -> None:
     assert not NOT_NEEDED & {*modules}
     assert len(modules) < MOST_MODULES
     assert sum(module.startswith("warp_collision") for module in modules) < MOST_OF_OURS
+
+
+def test_threads_that_wait_take_no_cpu(tmp_path: Path) -> None:
+    """Torch's OpenMP tells its settings where it is loaded, which is after the command began."""
+    command = [sys.executable, "-m", "warp_collision.cli", "render", "none.yaml", "-o", "none.png"]
+    environment = {**os.environ, "OMP_DISPLAY_ENV": "verbose"}
+    environment.pop("OMP_WAIT_POLICY", None)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment
+    )
+    if "GOMP_SPINCOUNT" not in done.stderr:
+        pytest.skip("torch comes with another OpenMP here")
+    assert "GOMP_SPINCOUNT = '0'" in done.stderr

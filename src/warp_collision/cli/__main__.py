@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import gc
+import os
 import sys
 import traceback
 import warnings
@@ -67,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         arguments = sys.argv[1:]
         _collect_seldom()
+        # Before torch is imported: threads of its operations that wait take no CPU.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     options = _parser().parse_args(plain_numbers(arguments))
     try:
         with warnings.catch_warnings():
