@@ -18,10 +18,12 @@ from benchmarks.calls import pinned
 from benchmarks.guard_episodes import DT, Cast, smallest_clearance, world_of
 from guarded import hostile
 from warp_collision import MeshWorld, clearance, link_distances, self_clearance
+from warp_collision.planning import GuardedStep
 
 Array = np.ndarray
-# A controller passes on velocities of a step from joint values, velocities and those wanted.
-Rule = Callable[[Array, Array, Array], Array]
+# A controller passes on velocities, or a guarded step, from joint values, velocities and those
+# wanted.
+Rule = Callable[[Array, Array, Array], Any]
 
 _PERCENTILES = (50.0, 99.0, 99.9)
 _FREE_LINE = 5e-3  # m, clearance of lines to goals
@@ -143,10 +145,7 @@ def guarding(cast: Cast, world: MeshWorld, **options: Any) -> Rule:
     """The guard, as a rule."""
     guard = cast.guard(world, **options)
 
-    def rule(q: Array, v: Array, wanted: Array) -> Array:
-        return guard.step(q, v, wanted).velocities
-
-    return rule
+    return guard.step
 
 
 RULES: dict[str, Callable[[Cast, MeshWorld], Rule]] = {
@@ -187,9 +186,11 @@ def _driven(cast: Cast, name: str, make: Any, options: Any) -> dict[str, Any]:
             began = time.thread_time()
             passed = rule(q, v, wanted)
             taken.append(time.thread_time() - began)
-            if not name.startswith("MotionGuard"):  # which keeps them itself
+            if isinstance(passed, GuardedStep):  # within the limits, and with jerk a cubic
+                q, v = passed.joints, passed.velocities
+            else:
                 passed = v + np.clip(passed - v, -accelerations, accelerations)
-            q, v = q + 0.5 * DT * (v + passed), passed
+                q, v = q + 0.5 * DT * (v + passed), passed
             moved.append(q)
         least.append(smallest_clearance(cast.judge, scene, np.array(moved)))
         ends.append(bool(np.abs(q - problem.goal).max() < 0.02))
@@ -199,7 +200,7 @@ def _driven(cast: Cast, name: str, make: Any, options: Any) -> dict[str, Any]:
         "rule": name,
         "episodes": len(least),
         "contacts": len(hits),
-        "deepest": round(-min([*hits, 0.0]), 5),
+        "deepest": round(0.0 - min([*hits, 0.0]), 5),
         "reached": sum(ends),
         "micro": np.round(micro, 1).tolist(),
     }

@@ -102,7 +102,8 @@ def body_in_motion(segment: Segment, body: RobotBody, interval: Interval) -> Bod
     """A body at the configuration of a segment's frames, in the middle of an interval."""
     state = segment.frames[body.frame]
     center = point_in_world(state.frame_pose, body.center)
-    interval.acceleration_bound = acceleration_bound(segment, body, center, 0, interval.half)
+    if interval.half > 0.0:
+        interval.acceleration_bound = acceleration_bound(segment, body, center, 0, interval.half)
     deviation = tracking_deviation(segment, body, center, 0, interval.half)
     interval = deviating(interval, deviation + interval.closing)
     speed = wp.length(velocity_of(state, center - state.frame_pose.origin))

@@ -16,6 +16,9 @@ a joint that is off by e moves a point by at most e rho, see `tracking_deviation
 farthest control point, bodies that keep their clearance there keep it on the step and its braking.
 Only for the others are the pieces looked at.
 
+A command that leads into something is mostly refused for what refused the last one, the suspects:
+where the braking ends, they are looked at before all else.
+
 At rest a robot keeps a clearance, the floor, of the tolerance or, where it begins nearer, half of
 it, a quarter, and so on. Motions are proven with half the floor as tolerance: so every one that
 leads away from where it rests can be proven.
@@ -94,6 +97,7 @@ LATER = wp.constant(1.0 + 1.0e-6)
 ROUNDING = wp.constant(1.0e-6)
 NO_PROOF = wp.constant(-1)
 NO_DECISION = wp.constant(-2)
+SUSPECTS = wp.constant(-2)  # the part of a proof that looks at them
 
 
 @wp.struct
@@ -138,7 +142,7 @@ class Proof:
     """What a proof has found out."""
 
     used: int  # evaluations; negative where it is not proven
-    bodies: wp.uint64  # that are left to prove
+    bodies: wp.uint64  # that are left to prove, or for which it is not proven
     pairs: wp.uint64
 
 
@@ -188,7 +192,7 @@ def piece_proof(guarded: Guarded, piece: Piece, proof: Proof, most: int) -> Proo
             return Proof(proof.used + 1, found.bodies, found.pairs)
         is_open = found.bodies != NONE or found.pairs != NONE
         if found.is_hit or (at_place and is_open):
-            return Proof(NO_PROOF, proof.bodies, proof.pairs)
+            return Proof(NO_PROOF, found.bodies, found.pairs)
         search = next_interval(search, found.bodies, found.pairs)
         search.is_done = search.is_done or at_place
         if search.is_exhausted:
@@ -278,8 +282,9 @@ def proof_of(
     floor: float,
     most: int,
     n_parts: int,
-) -> int:
-    """Evaluations that prove a braking, and the step before it; negative where it is not proven.
+    suspects: Proof,
+) -> Proof:
+    """The proof of a braking, and of the step before it.
 
     Its parts are the end of the braking, which keeps the floor, the braking's pieces on the way
     there, and the step. With a step there is one before: a configuration in the middle, with joints
@@ -295,12 +300,16 @@ def proof_of(
         floor: clearance that is to be kept at rest [m].
         most: evaluations.
         n_parts: how many of the parts are proven, see `parts_of`.
+        suspects: bodies and pairs that are looked at first where it ends.
     """
     proof = Proof(0, ALL, ALL)
     part = wp.where(n_parts > parts_of(rules), -1, 0)
+    if suspects.bodies != NONE or suspects.pairs != NONE:
+        proof = suspects
+        part = SUSPECTS
     while part < n_parts and proof.used >= 0 and (proof.bodies != NONE or proof.pairs != NONE):
         piece = piece_of(guarded, rules, first, begin, phases, floor, wp.max(part, 0))
-        if part < 0:
+        if part == -1:
             # With the rounding of the braking's end, which is looked at there.
             piece.tolerance += BEYOND_ROUNDING * write_root(piece.segment, guarded.root)
             piece.is_around = True
@@ -315,7 +324,9 @@ def proof_of(
         if part <= 0 or piece.timing.duration > 0.0:
             proof = piece_proof(guarded, piece, proof, most)
         part += 1
-    return proof.used
+        if part == SUSPECTS + 1 and proof.used >= 0:
+            proof = Proof(proof.used, ALL, ALL)
+    return proof
 
 
 @wp.func
@@ -333,7 +344,9 @@ def kept_floor(guarded: Guarded, joints: Joints, phases: vec3d, rules: GuardRule
     most = rules.max_evaluations
     floor = rules.tolerance
     while floor >= rules.least:
-        if proof_of(guarded, rules, N_POINTS, ZERO, phases, floor, most, parts_of(rules)) >= 0:
+        n_parts = parts_of(rules)
+        found = proof_of(guarded, rules, N_POINTS, ZERO, phases, floor, most, n_parts, Proof())
+        if found.used >= 0:
             return floor
         floor *= 0.5
     return 0.0
@@ -348,8 +361,8 @@ def higher_floor(
         return floor
     write_present_braking(guarded, joints, phases, rules)
     higher = wp.min(2.0 * floor, rules.tolerance)
-    found = proof_of(guarded, rules, N_POINTS, rules.dt, phases, higher, 1, 1)
-    return wp.where(found < 0, floor, higher)
+    found = proof_of(guarded, rules, N_POINTS, rules.dt, phases, higher, 1, 1, Proof())
+    return wp.where(found.used < 0, floor, higher)
 
 
 @wp.struct
@@ -361,6 +374,7 @@ class Choice:
     left: int  # evaluations that were not used
     phases: vec3d  # of the braking after it
     slides: bool  # along surfaces
+    suspects: Proof  # for which it was not proven last
 
 
 @wp.func
@@ -393,15 +407,31 @@ def tried(
     refusal = int(BEYOND_LIMITS)
     keeps = write_braking(points, braking, end, joints.next_v, joints.next_a, after, rules)
     if keeps and step_keeps_limits(joints, rules):
-        n_parts = parts_of(rules) + 1
-        used = proof_of(guarded, rules, first, rules.dt, after, floor, choice.left, n_parts)
-        if used >= 0:
-            return Choice(share, choice.why, choice.left - used, after, choice.slides)
-        refusal = wp.where(used == NO_DECISION, RAN_OUT, NOT_PROVEN)
-        choice.left = wp.where(used == NO_DECISION, 0, choice.left)
+        # fmt: off
+        found = proof_of(
+            guarded, rules, first, rules.dt, after, floor, choice.left, parts_of(rules) + 1,
+            choice.suspects,
+        )
+        # fmt: on
+        if found.used >= 0:
+            return Choice(
+                share, choice.why, choice.left - found.used, after, choice.slides, Proof()
+            )
+        refusal = int(NOT_PROVEN)
+        choice.suspects = Proof(0, found.bodies, found.pairs)
+        if found.used == NO_DECISION:
+            refusal = int(RAN_OUT)
+            choice.left = 0
+            choice.suspects = Proof()  # next time all evaluations are for the proof
     if choice.why == PASSED:
         choice.why = refusal
     return choice
+
+
+@wp.func
+def floor_to_keep(floor: float, rules: GuardRules) -> float:
+    """The floor of the braking that goes on, or the tolerance where none is proven [m]."""
+    return wp.where(floor > 0.0, floor, rules.tolerance)
 
 
 @wp.func
@@ -412,12 +442,13 @@ def choose(
     phases: vec3d,
     rules: GuardRules,
     floor: float,
+    suspects: Proof,
 ) -> Choice:
     """The largest of some parts of what a command asks for that is proven free."""
+    floor = floor_to_keep(floor, rules)
     write_asked(joints, command, rules)
     limit_asked(joints, rules)
-    most = rules.max_evaluations
-    choice = Choice(ZERO, PASSED, most, phases, False)
+    choice = Choice(ZERO, PASSED, rules.max_evaluations, phases, False, suspects)
     share = wp.float64(1.0)
     attempt = int(0)
     while attempt < N_SHARES + N_SLIDES:  # a loop that is not unrolled
@@ -534,12 +565,14 @@ def write_report(
     for phase in range(3):
         report[6 + phase] = phases[phase]
     report[9] = late
+    report[10] = wp.cast(choice.suspects.bodies, wp.float64)
+    report[11] = wp.cast(choice.suspects.pairs, wp.float64)
 
 
 @wp.func
-def floor_to_keep(floor: float, rules: GuardRules) -> float:
-    """The floor of the braking that goes on, or the tolerance where none is proven [m]."""
-    return wp.where(floor > 0.0, floor, rules.tolerance)
+def suspects_of(report: wp.array[wp.float64]) -> Proof:
+    """The bodies and pairs for which the last command was not proven."""
+    return Proof(0, wp.cast(report[10], wp.uint64), wp.cast(report[11], wp.uint64))
 
 
 @wp.kernel(**resident_warps(16, block=32))
@@ -560,13 +593,13 @@ def guard_step(
     points: wp.array3d[wp.float32],  # (n_envs, 2 N_POINTS, n_joints) first what was asked for
     frames: wp.array2d[MovingFrame],  # (n_envs, 2 n_frames) scratch
     balls: wp.array2d[wp.vec4],  # (n_envs, n_bodies) scratch
-    report: wp.array2d[wp.float64],  # (n_envs, 10), see below
+    report: wp.array2d[wp.float64],  # (n_envs, 12), see below
 ):
     """One thread per env.
 
-    Reports the floor, before and after [m], 0 where no braking is proven; the share passed on, the
-    time to rest [s], why not all was passed on, evaluations, whether along surfaces, the three
-    phases of the braking, and for how long velocities went on since it was proven [s].
+    Reports the floor, before and after [m], 0 where no braking is proven; the share passed on, time
+    to rest [s], why not all was passed on, evaluations, whether along surfaces, three phases of the
+    braking, for how long velocities went on since it was proven [s], and bits of the suspects.
     """
     row, column = wp.tid()
     row += launch_offset[0] + column
@@ -579,7 +612,7 @@ def guard_step(
     floor = float(report[row, 0])
     phases = vec3d(report[row, 6], report[row, 7], report[row, 8])
     rules.max_evaluations = call[1]
-    choice = Choice(ZERO, NOT_FINITE, call[1], phases, False)
+    choice = Choice(ZERO, NOT_FINITE, call[1], phases, False, suspects_of(report[row]))
     command = of_row[2]
     late = report[row, 9]
     if are_finite(of_row[0], of_row[1], rules.n_joints) and is_env(scene, env):
@@ -589,7 +622,7 @@ def guard_step(
             floor = 0.0
             phases = braking_phases(joints.v, joints.a, rules)
         if are_finite(command, command, rules.n_joints):
-            choice = choose(guarded, joints, command, phases, rules, floor_to_keep(floor, rules))
+            choice = choose(guarded, joints, command, phases, rules, floor, choice.suspects)
     if choice.share > ZERO:
         accept(joints, rules)
         late = ZERO

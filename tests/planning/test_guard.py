@@ -216,6 +216,20 @@ def test_changes_of_the_world_are_proven_again(casts, plate) -> None:
     assert guard.step(free.joints, free.velocities, command).share == 1.0
 
 
+def test_a_world_whose_memory_has_moved(casts, plate) -> None:
+    """Torch moves what it shares with other processes."""
+    panda, command = casts["panda"], [1.0, 0, 0, 0, 0, 0, 0]
+    guard = guard_of(panda, plate)
+    step = drive(guard, panda.start.tolist(), command, 50)
+    for table in (plate.mesh_from_world, plate.enabled, plate.n_meshes):
+        table.share_memory_()
+    step = guard.step(step.joints, step.velocities, command)
+    assert (step.share, step.breached) == (1.0, False)
+    center = panda.judge.centers(np.array(step.joints)[None])[0, -1]
+    plate.set_pose("plate", (*center, 1, 0, 0, 0))
+    assert guard.step(step.joints, step.velocities, command).breached
+
+
 def test_what_sensors_see_is_proven_again(casts, plate) -> None:
     panda, far = casts["panda"], np.array([[5.0, 0.0, 0.0]])
     in_the_way = panda.judge.centers(panda.start[None])[0, -1:] + 1e-3

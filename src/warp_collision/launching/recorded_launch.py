@@ -171,6 +171,8 @@ class _StructSlot:
         self._descriptor = descriptor
         self._names = [name for name, *_ in descriptor._fields_]
         self._values: tuple[float, ...] = ()
+        self._tables: StructTables | None = None  # that were given to `repoint` last
+        self._places: list[tuple[Callable[[], int], int]] = []  # where their tensors were
 
     def patch(self, tables: StructTables) -> None:
         # Tables stay the same tensors, but torch moves their memory when they are shared with
@@ -182,7 +184,24 @@ class _StructSlot:
                 setattr(self._descriptor, name, value)
             self._values = values
 
-    repoint = patch
+    def repoint(self, tables: StructTables) -> None:
+        """As `patch`, sooner where they are those of the last call: only their places may differ.
+
+        Keeps them.
+        """
+        if tables is self._tables:
+            for address_of, address in self._places:
+                if address_of() != address:
+                    break
+            else:
+                return
+        self._tables = None
+        assert isinstance(tables, tuple)
+        tensors = [part for part in tables if isinstance(part, torch.Tensor)]
+        # Before they are patched: what moves meanwhile is noticed next time.
+        self._places = [(tensor.data_ptr, tensor.data_ptr()) for tensor in tensors]
+        self.patch(tables)
+        self._tables = tables
 
 
 def threads_per_block(n_threads: int, most: int, n_multiprocessors: int) -> int:

@@ -75,12 +75,12 @@ class GuardedStep:
         clearance: that the robot keeps at rest after its braking [m], at most the tolerance.
     """
 
-    def __init__(self, guard: MotionGuard, state: Any, values: Sequence[Any]):
-        self._guard = guard
+    def __init__(self, guard: MotionGuard, state: Any, report: Sequence[Any], points: Any):
+        self._guard, self._report = guard, report
         self.joints, self.velocities, self.accelerations = state
-        self.share, self.time_to_rest, self.breached, self.clearance, self._cause = values[:5]
-        self._slides, self._phases = values[5:7]
-        self._points: Tensor | NDArray[np.float32] | None = values[7]
+        self.clearance, self.share, self.time_to_rest = report[:3]
+        self.breached = report[0] == 0.0
+        self._points: Tensor | NDArray[np.float32] | None = points
 
     def __repr__(self) -> str:
         return (
@@ -91,7 +91,7 @@ class GuardedStep:
     @property
     def slides(self) -> Any:
         """Whether it is the change along the nearest surfaces that was passed on."""
-        return self._slides != 0.0
+        return self._report[5] != 0.0
 
     def why(self, robot: int = 0) -> Refusal | None:
         """Why not all of the command was passed on, or why nothing is proven; None if all was.
@@ -101,7 +101,7 @@ class GuardedStep:
         Args:
             robot: which one.
         """
-        cause = int(torch.as_tensor(self._cause).flatten()[robot])
+        cause = int(torch.as_tensor(self._report[3]).flatten()[robot])
         breached = bool(torch.as_tensor(self.breached).flatten()[robot])
         if cause == kernels.PASSED and not breached:
             return None
@@ -137,7 +137,8 @@ class GuardedStep:
             torch.as_tensor(part).detach().double().cpu().reshape(-1, self._guard.shape[-1])[robot]
             for part in (self.joints, self.velocities, self.accelerations)
         )
-        first, middle, last = torch.as_tensor(self._phases).double().reshape(-1, 3)[robot].tolist()
+        phases = (torch.as_tensor(phase).flatten()[robot].item() for phase in self._report[6:9])
+        first, middle, last = phases
         b = -(v + 0.5 * first * a) / (0.5 * (first + last) + middle)  # see kernels/guard_motion.py
         knots = [(0.0, q, v)]
         for time, begin, end in ((first, a, b), (middle, b, b), (last, b, 0.0 * b)):
@@ -294,7 +295,8 @@ class MotionGuard:
         first = (part[0].cpu().numpy() for part in of_all)
         self._given, self._passed, self._report, self._points = first
         self._is_on_cpu = world.device == CPU
-        self._pack = struct.Struct(f"{3 * robot.n_joints}d")
+        self._pack_into = struct.Struct(f"{3 * robot.n_joints}d").pack_into
+        self._memory = memoryview(self._given)  # type: ignore[arg-type]
         self._tolerance = float(tolerance)
 
     def __reduce__(self) -> NoReturn:
@@ -350,32 +352,34 @@ class MotionGuard:
             raise TypeError(
                 f"joints must be a tensor of shape {self.shape}, got {type(joints).__name__}"
             )
-        given, n_joints = (joints, velocities, command), self.shape[0]
-        rows = [value.tolist() if isinstance(value, np.ndarray) else value for value in given]
+        given, n = (joints, velocities, command), self.shape[0]
+        # Lists are written as they are: they are what takes the least time.
+        if type(joints) is not list or type(velocities) is not list or type(command) is not list:
+            given = tuple(
+                value.tolist() if isinstance(value, np.ndarray) else value for value in given
+            )
+        q, v, asked = given
         try:
-            are_all = len(rows[0]) == len(rows[1]) == len(rows[2]) == n_joints
+            are_all = len(q) == len(v) == len(asked) == n
             if are_all:
-                self._pack.pack_into(self._given.data, 0, *rows[0], *rows[1], *rows[2])
+                self._pack_into(self._memory, 0, *q, *v, *asked)
         except (TypeError, struct.error):
             are_all = False
         if not are_all:
-            names = ("joints", "velocities", "command")
-            wrong = [_are_numbers(row, n_joints) for row in rows].index(False)
-            raise ValueError(
-                f"{names[wrong]} must be {n_joints} numbers, got {short_repr(given[wrong])}"
-            )
+            wrong = [_are_numbers(row, n) for row in given].index(False)
+            name = ("joints", "velocities", "command")[wrong]
+            value = (joints, velocities, command)[wrong]
+            raise ValueError(f"{name} must be {n} numbers, got {short_repr(value)}")
         if not self._is_on_cpu:
             self._robots.given[0].copy_(torch.from_numpy(self._given))
 
     def _tensors(self, joints: Tensor) -> GuardedStep:
         robots = self._robots
         passed = robots.state.to(joints.dtype, copy=True)
-        report = robots.report.clone()
-        floor, share, rest, cause, _, slides, *_ = report.unbind(1)
-        values = share, rest, floor == 0.0, floor, cause, slides, report[:, 6:9]
+        report = robots.report.clone().unbind(1)
         if self._is_one:
-            values, passed = tuple(value[0] for value in values), passed[0]
-        return GuardedStep(self, passed.unbind(-2), (*values, robots.points.clone()))
+            report, passed = [column[0] for column in report], passed[0]
+        return GuardedStep(self, passed.unbind(-2), report, robots.points.clone())
 
     def _numbers(self, joints: Any) -> GuardedStep:
         robots = self._robots
@@ -384,11 +388,9 @@ class MotionGuard:
             parts = robots.state, robots.report, robots.points
             passed, report, points = (part[0].cpu().numpy() for part in parts)
         state = passed.copy() if isinstance(joints, np.ndarray) else passed.tolist()
-        floor, share, rest, cause, _, slides, *phases, _ = report.tolist()
-        is_breached = floor == 0.0
-        asked = points[None].copy() if cause != kernels.PASSED or is_breached else None
-        values = share, rest, is_breached, floor, cause, slides, phases, asked
-        return GuardedStep(self, state, values)
+        values = report.tolist()
+        is_told = values[0] == 0.0 or values[3] != kernels.PASSED
+        return GuardedStep(self, state, values, points[None].copy() if is_told else None)
 
     def _refusal(self, cause: str, points: Tensor, robot: int, breached: bool) -> Refusal:
         """What is nearest on the motion that was asked for, or on a braking that is not proven."""

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from warp_collision.devices import CPU, is_capturing
+from warp_collision.devices import CPU, is_capturing, is_gpu
 from warp_collision.kernels.guard_motion import N_POINTS
 from warp_collision.kernels.guard_slide import N_NEAR
 from warp_collision.kernels.guard_step import guard_step
@@ -104,9 +104,10 @@ class GuardedRobots:
         points: (n, 2 N_POINTS, n_joints) float32, control points: of what was asked for and the
             braking after it, and in the second half, behind those of a step, of the braking that
             was proven again.
-        report: (n, 10) float64: clearance that is kept at rest [m], 0 where no braking is proven;
+        report: (n, 12) float64: clearance that is kept at rest [m], 0 where no braking is proven;
             share passed on, time to rest [s], why not all, evaluations. Then whether along
-            surfaces, the three phases of the braking, and how late its steps were together [s].
+            surfaces, the three phases of the braking, how late its steps were together [s], and
+            what the kernel looks at first in the next step.
     """
 
     def __init__(
@@ -128,11 +129,12 @@ class GuardedRobots:
             double = {"dtype": torch.float64, "device": device}
             self._state = torch.full((n, 10, joints), torch.nan, **double)
             self.given, self.state = self._state[:, :3], self._state[:, 3:6]
-            self.report = torch.zeros((n, 10), **double)
+            self.report = torch.zeros((n, 12), **double)
             self.points = torch.zeros((n, 2 * N_POINTS, joints), device=device)
             # Whether anything has changed, and how many evaluations there may be.
             self._call = torch.tensor([1, max_evaluations], dtype=torch.int32, device=device)
             like = torch.zeros((n, 1, joints), device=device)
+        self._is_on_gpu = is_gpu(device)
         self._root = root_frames(placed.base_pose, like, 1)
         self._links: Any = None
         self._version: Any = None
@@ -144,9 +146,10 @@ class GuardedRobots:
         version = version_of(world)
         scene = scene_with_contacts(self._placed.ignore, robot, world)
         # What a graph replays sees later changes by proving the brakings again each time.
-        device = self.given.device
-        changed = version is None or version != self._version or is_capturing(device)
-        changed |= self._speeds.update(scene.tables.shape)
+        changed = version is None or version != self._version
+        changed = changed or (self._is_on_gpu and is_capturing(self.given.device))
+        if self._speeds.shares is not None:
+            changed |= self._speeds.update(scene.tables.shape)
         is_moved = self._speeds.shares is not self._tables.shares
         # Something was attached or detached, or the world has grown.
         if robot.sphere_links is not self._links or is_moved:

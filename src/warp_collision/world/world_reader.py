@@ -213,8 +213,8 @@ class WorldReader:
 def version_of(world: WorldReader) -> Any:
     """Changes with each edit of a world that torch sees; None where it cannot be told."""
     storage = world._storage
-    tables = storage.tables
-    if world._slots.differentiable_rows(tables.mesh_from_world) is not tables.mesh_from_world:
-        return None
-    written = (table._version for table in tables if table is not None)
-    return storage.scene.handle, *written
+    tables, slots = storage.tables, world._slots
+    if slots.tracks_poses:
+        if slots.differentiable_rows(tables.mesh_from_world) is not tables.mesh_from_world:
+            return None
+    return storage.scene.handle, [table._version for table in tables if table is not None]
