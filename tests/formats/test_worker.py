@@ -3,7 +3,6 @@
 import mmap
 import os
 import signal
-import time
 
 import pytest
 
@@ -53,12 +52,10 @@ def run(function, *arguments):
     ],
 )
 def test_a_parser_that_is_ended_is_an_error_and_the_next_file_is_read(function, arguments, ending):
-    begin = time.monotonic()
     rule = r"a parser must get through it in 3 s and 1024 MiB, .* got"
     with pytest.raises(ValueError, match=f"{rule} {ending}$"):
         run(function, *arguments)
     assert run(take, 1000) == 1000
-    assert time.monotonic() - begin < 60.0
 
 
 def test_one_process_reads_many_files():
@@ -94,6 +91,9 @@ def test_a_forked_process_has_a_worker_of_its_own():
     os.close(read)
     os.close(write)
     assert run(os.getpid) == mine
+    assert os.path.isdir(run(os.getcwd)), (
+        "the folder of this process's worker went with the other's"
+    )
 
 
 def test_without_an_interpreter_to_start(monkeypatch):

@@ -13,6 +13,7 @@ import faulthandler
 import importlib
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -73,7 +74,7 @@ class _Worker:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder = ""
 
     def call(self, library: str, request: tuple[Any, ...]) -> Any:
         with self._lock:
@@ -110,8 +111,7 @@ class _Worker:
         except subprocess.TimeoutExpired:
             process.kill()
             status = process.wait()
-        if self._folder is not None:
-            self._folder.cleanup()
+        shutil.rmtree(self._folder, ignore_errors=True)
         return status
 
     def _running(self) -> subprocess.Popen[bytes]:
@@ -121,19 +121,20 @@ class _Worker:
             return process
         self.stop()
         self._owner = os.getpid()
-        self._folder = tempfile.TemporaryDirectory()  # for what parsers write when they crash
+        # For what parsers write when they crash. A forked process must not clean up its parent's.
+        self._folder = tempfile.mkdtemp()
         paths = (os.path.abspath(path) for path in sys.path if path)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", _SERVE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            cwd=self._folder.name,
+            cwd=self._folder,
             env={
                 **os.environ,
                 **dict.fromkeys(_ONE_EACH, "1"),
                 "PYTHONPATH": os.pathsep.join(paths),
-                "TMPDIR": self._folder.name,
+                "TMPDIR": self._folder,
             },
         )
         return self._process
