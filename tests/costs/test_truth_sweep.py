@@ -18,6 +18,7 @@ import compare
 import reference
 import shapes
 from cases import mostly_slow
+from concurrent_changes import HANGING
 from reference import Array, Obstacle, hinge
 from truth_solids import box, convex
 from truth_sweep import (
@@ -315,6 +316,6 @@ def test_a_tolerance_below_rounding_ends(tolerance: float, device: torch.device)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(timeout=60.0)
+    thread.join(timeout=HANGING)
     assert found, "the sweep does not end"
     np.testing.assert_allclose(found[0][0], [[0.035, 0.03, 0.0297]] * 2, atol=2e-6)

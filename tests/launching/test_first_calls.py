@@ -1,7 +1,6 @@
 """What a first call says while it compiles."""
 
 import threading
-import time
 
 import pytest
 
@@ -19,41 +18,55 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WARP_COLLISION_QUIET", raising=False)
 
 
-def load(seconds: float) -> None:
+def waiting() -> list[threading.Timer]:
+    """Threads that will say something, unless the load ends first."""
+    timers = (thread for thread in threading.enumerate() if isinstance(thread, threading.Timer))
+    return [timer for timer in timers if timer.function is warp_runtime._announce]
+
+
+def load_slowly() -> int:
+    """Loads until nobody waits any more; how many did."""
     with slow_loads_announced("cpu"):
-        time.sleep(seconds)
+        timers = waiting()
+        for timer in timers:
+            timer.join(60.0)
+    return len(timers)
 
 
 def test_a_slow_load_is_announced_once(capsys: pytest.CaptureFixture) -> None:
-    load(0.3)
-    load(0.3)
+    assert load_slowly() == 1
+    assert load_slowly() == 0
     printed, said = capsys.readouterr()
     assert printed == ""
     assert said.startswith(SAID)
     assert said.count("\n") == 1
 
 
-def test_a_quick_load_says_nothing(
-    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(warp_runtime, "_PATIENCE", 60.0)
-    load(0.0)
-    assert capsys.readouterr() == ("", "")
-
-
 def test_it_can_be_turned_off(
     capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WARP_COLLISION_QUIET", "1")
-    load(0.3)
+    assert load_slowly() == 0
     assert capsys.readouterr() == ("", "")
 
 
-def test_an_error_ends_the_waiting(
+def test_the_end_of_a_load_ends_the_waiting(
     capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(warp_runtime, "_PATIENCE", 0.2)
-    with pytest.raises(ValueError, match="no kernel"), slow_loads_announced("cpu"):
-        raise ValueError("no kernel")
-    time.sleep(0.3)
+    monkeypatch.setattr(warp_runtime, "_PATIENCE", 60.0)
+    timers = []
+
+    def load(error: Exception | None = None) -> None:
+        with slow_loads_announced("cpu"):
+            timers.extend(waiting())
+            if error is not None:
+                raise error
+
+    load()
+    with pytest.raises(ValueError, match="no kernel"):
+        load(ValueError("no kernel"))
+    assert len(timers) >= 2
+    for timer in timers:
+        timer.join(30.0)
+        assert not timer.is_alive()
     assert capsys.readouterr() == ("", "")

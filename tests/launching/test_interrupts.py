@@ -76,7 +76,7 @@ def test_threads_have_ended_when_an_interrupt_goes_on() -> None:
 
     def work(item: int) -> None:
         if threading.current_thread() is threading.main_thread():
-            running.acquire(timeout=10.0)
+            assert running.acquire(timeout=60.0)
             raise KeyboardInterrupt
         begun.append(item)
         running.release()

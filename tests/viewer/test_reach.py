@@ -27,7 +27,7 @@ def test_no_file_of_the_user_is_served(viewer, tmp_path):
     host, port = viewer.url.removeprefix("http://").split(":")
     up = "../" * 12
     for target in (f"/{up}etc/passwd", "//etc/passwd", "/%2e%2e/" * 9 + "etc/passwd"):
-        connection = http.client.HTTPConnection(host, int(port), timeout=20)
+        connection = http.client.HTTPConnection(host, int(port), timeout=60)
         connection.request("GET", target)
         reply = connection.getresponse()
         assert b"root:" not in reply.read()
@@ -37,7 +37,7 @@ def test_no_file_of_the_user_is_served(viewer, tmp_path):
 def handshake(viewer: Viewer, origin: str | None, host: str = "") -> int:
     """The status that a WebSocket of a page of an origin gets: 101 is a connection."""
     own = viewer.url.removeprefix("http://")
-    connection = http.client.HTTPConnection(own, timeout=20)
+    connection = http.client.HTTPConnection(own, timeout=60)
     headers = {
         "Host": host or own, "Connection": "Upgrade", "Upgrade": "websocket",
         "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",

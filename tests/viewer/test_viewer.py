@@ -338,16 +338,16 @@ def test_errors_of_drawing_are_shown(viewer):
 def test_a_worker_does_the_newest_of_each_name():
     done, go = [], threading.Event()
     worker = Worker(lambda error: done.append(error))
-    worker.put("wait", lambda: go.wait(10) and None)
+    worker.put("wait", lambda: go.wait(60) and None)
     for index in range(100):
         worker.put("number", lambda index=index: done.append(index))
     worker.put("later", lambda: done.append("later"), delay=0.05)
     go.set()
-    assert worker.wait(10)
+    assert worker.wait(60)
     assert done == [99, "later"]
     worker.put("later", lambda: done.append(0), delay=60)
     assert not worker.wait(0.05)
     worker.put("later", lambda: done.append(1))  # in its place, and at once
-    assert worker.wait(1)
+    assert worker.wait(60)
     assert done == [99, "later", 1]
     worker.close()
