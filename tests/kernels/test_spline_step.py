@@ -3,13 +3,15 @@
 import pytest
 import torch
 
-from warp_collision.kernels.spline_step import FIXED, INSIDE, PUSH, spline_step
+from warp_collision.devices import CPU
+from warp_collision.kernels.lanes.spline_step import FIXED, INSIDE, LANES, N_ROWS, PUSH, spline_step
 from warp_collision.launching.launch import launch
 
-BATCH, N, JOINTS, SLACK = 2, 14, 2, 0.05
+BATCH, N, JOINTS, SLACK = 2, 14, 10, 0.05
+BLOCKS = -(-JOINTS // LANES)
 
 
-def scene(seed: int, device: torch.device):
+def scene(seed: int):
     """Random splines with what holds them; limits of the motion and of joint values."""
     random = torch.Generator().manual_seed(seed)
     points = torch.rand((BATCH, N, JOINTS), generator=random, dtype=torch.float64) - 0.5
@@ -24,7 +26,7 @@ def scene(seed: int, device: torch.device):
     if seed % 2 == 0:
         high[:, 0] = torch.inf
     bounds = torch.stack((low, high), dim=2)
-    return [part.to(device) for part in (points, limits, weight, gradient, bounds)]
+    return points, limits, weight, gradient, bounds
 
 
 def differences(points: torch.Tensor) -> list[torch.Tensor]:
@@ -83,29 +85,29 @@ def reference(points, limits, weight, gradient, bounds, n_steps: int) -> torch.T
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("n_steps", [1, 2])
-def test_steps_are_those_of_a_dense_solver(seed, n_steps, device):
-    points, limits, weight, gradient, bounds = scene(seed, device)
+def test_steps_are_those_of_a_dense_solver(seed, n_steps):
+    points, limits, weight, gradient, bounds = scene(seed)
     span = torch.stack([shortest_span(row, limits) for row in points])
-    moved, step = torch.empty_like(points), torch.empty_like(points)
+    moved = torch.empty_like(points)
     launch(
         spline_step,
         (BATCH,),
         *(points, span, torch.full_like(span, SLACK), weight, gradient, 1.0 / limits, bounds),
-        *(torch.tensor([n_steps], dtype=torch.int32, device=device),),
-        *(points.new_empty((BATCH, N, 4)), step, moved),
-        device=device,
+        *(torch.tensor([n_steps], dtype=torch.int32),),
+        *(points.new_empty((BATCH * BLOCKS, N_ROWS, N, LANES)), moved),
+        device=CPU,
     )
     assert (moved[:, :FIXED] == points[:, :FIXED]).all()
     assert (moved[:, -FIXED:] == points[:, -FIXED:]).all()
     assert (moved != points).any(2).sum() == BATCH * (N - 2 * FIXED)
     for row in range(BATCH):
-        parts = (part.cpu() for part in (points[row], limits, weight[row], gradient[row]))
-        expected = reference(*parts, bounds[row].cpu(), n_steps)
-        assert (moved[row].cpu() - expected).abs().max() < 1e-9
+        operands = points[row], limits, weight[row], gradient[row], bounds[row]
+        expected = reference(*operands, n_steps)
+        assert (moved[row] - expected).abs().max() < 1e-9
 
 
-def test_costs_that_are_not_finite_push_nothing(device):
-    points, limits, weight, gradient, bounds = scene(1, device)
+def test_costs_that_are_not_finite_push_nothing():
+    points, limits, weight, gradient, bounds = scene(1)
     found = []
     for filled in (torch.nan, 0.0):
         gradient[:] = filled
@@ -115,9 +117,9 @@ def test_costs_that_are_not_finite_push_nothing(device):
             spline_step,
             (BATCH,),
             *(points, span, torch.full_like(span, SLACK), weight, gradient, 1.0 / limits, bounds),
-            *(torch.tensor([2], dtype=torch.int32, device=device),),
-            *(points.new_empty((BATCH, N, 4)), torch.empty_like(points), moved),
-            device=device,
+            *(torch.tensor([2], dtype=torch.int32),),
+            *(points.new_empty((BATCH * BLOCKS, N_ROWS, N, LANES)), moved),
+            device=CPU,
         )
         found.append(moved)
     assert torch.equal(*found)

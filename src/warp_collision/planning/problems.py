@@ -18,6 +18,8 @@ from warp_collision.robot.checks.joint_path import robot_tables
 from warp_collision.robot.checks.path_operands import PathOperands
 from warp_collision.robot.checks.path_operators import (
     bytes_of_paths,
+    run_clearance,
+    run_clearance_of_shapes,
     run_paths_at_rest,
     run_paths_of_shapes_at_rest,
 )
@@ -145,11 +147,17 @@ class Problems:
         As `joint_path_in_collision`, with arguments that are valid; of curves of a higher degree
         the paths are control points.
         """
-        robot, pairs = checked
-        scene, env_index, base = self._scene_of(problem)
-        operands = PathOperands(paths.contiguous(), scene, env_index, base, robot, pairs, degree)
+        operands = self._operands(paths, problem, checked, degree)
         run = run_paths_of_shapes_at_rest if self.shapes == "exact" else run_paths_at_rest
         return run(operands, tolerance, n_segments)
+
+    def _operands(
+        self, paths: Tensor, problem: Tensor, checked: _Checked, degree: int
+    ) -> PathOperands:
+        """What a check of paths of problems (n,) reads."""
+        robot, pairs = checked
+        scene, env_index, base = self._scene_of(problem)
+        return PathOperands(paths.contiguous(), scene, env_index, base, robot, pairs, degree)
 
     def _scene_of(self, problem: Tensor) -> tuple[Scene, Tensor | None, Tensor | None]:
         """The obstacles, the envs (n,) of problems (n,), and root frames (n, 1, 18)."""
@@ -203,11 +211,25 @@ class Problems:
         """Whether paths (n, horizon, n_joints) of problems (n,) are proven free, (n,) bool."""
         return ~self.hits(paths, problem).any(1)
 
-    def curve_hits(self, points: Tensor, problem: Tensor, degree: int) -> Tensor:
-        """Pieces (n, pieces) of curves that are not proven free, see `JointCurve.points`."""
-        return self._hits(
-            points, problem, self._margins_of(problem), self._all_pairs, degree=degree
-        )
+    def curve_hits(
+        self, points: Tensor, problem: Tensor, degree: int, margin: Tensor | None = None
+    ) -> Tensor:
+        """Pieces (n, pieces) of curves that are not proven free, see `JointCurve.points`.
+
+        With a margin (1,) it is kept instead of those of the problems.
+        """
+        tolerance = self._margins_of(problem) if margin is None else margin
+        return self._hits(points, problem, tolerance, self._all_pairs, degree=degree)
+
+    def curve_clearance(self, points: Tensor, problem: Tensor, degree: int) -> Tensor:
+        """Lower bounds (n, 2) of clearances of curves, within the margin [m].
+
+        That to the world, and that of the pairs whose clearance a path can change.
+        """
+        operands = self._operands(points, problem, self._changing_pairs, degree)
+        run = run_clearance_of_shapes if self.shapes == "exact" else run_clearance
+        bounds, _ = run(operands, points.new_full((1,), self.margin))
+        return bounds[..., 0].amin(1)
 
     def near(self, paths: Tensor, problem: Tensor, n_segments: Tensor | None = None) -> Tensor:
         """Segments that may be nearer than the preferred clearance; arguments as for `hits`."""

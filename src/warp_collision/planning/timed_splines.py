@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from warp_collision.devices import CPU
-from warp_collision.kernels.spline_step import spline_step
+from warp_collision.kernels.lanes.spline_step import LANES, N_ROWS, spline_step
 from warp_collision.launching.launch import launch
 from warp_collision.planning.motion_limits import MotionLimits
 from warp_collision.planning.objective import CollisionGradient
@@ -35,8 +35,8 @@ _FIXED = 3
 # h relative to the shortest one that the limits allow: at first, and at last.
 _SLACK, _LEAST_SLACK, _LESS = 0.03, 0.004, 0.3
 _PATIENCE = 0  # iterations without a gain, then the slack is reduced
-_GAIN = 0.006
-_NEWTON_STEPS = torch.tensor([6], dtype=torch.int32)  # of an iteration
+_GAIN = 0.01
+_NEWTON_STEPS = torch.tensor([14], dtype=torch.int32)  # of an iteration
 _ACTIVATION = 0.01  # m, from which clearance on collision costs count
 _TRIES = 4  # of a step, each shorter than the one before by this factor
 _SHORTER = 0.4
@@ -111,7 +111,7 @@ class SplineDescent:
     """
 
     def __init__(self, problems: Problems, limits: MotionLimits):
-        self._problems, self.limits = problems, limits
+        self.problems, self.limits = problems, limits
         with np.errstate(divide="ignore"):
             self._inverse_limits = torch.from_numpy(1.0 / np.stack(limits))
         pairs = problems.changing_pairs
@@ -130,10 +130,10 @@ class SplineDescent:
 
     def hits(self, points: _Array, rows: _Rows) -> NDArray[np.bool_]:
         """Pieces (m, pieces) of the splines of rows (m,) that are not proven free."""
-        device = self._problems.world.device
+        device = self.problems.world.device
         on_device = torch.from_numpy(control_points(points)).float().to(device)
         index = torch.from_numpy(rows).to(device)
-        return self._problems.curve_hits(on_device, index, DEGREE).cpu().numpy()
+        return self.problems.curve_hits(on_device, index, DEGREE).cpu().numpy()
 
     def run(self, points: _Array, rows: _Rows, max_iterations: int) -> Splines:
         """Makes free splines (batch, n, n_joints) of rows (batch,) faster."""
@@ -157,7 +157,7 @@ class SplineDescent:
 
     def start(self, points: _Array) -> _Array:
         """Moves the inner control points of splines off the joint limits, if they keep them."""
-        low, high = self._problems.limits.cpu().double().numpy().T
+        low, high = self.problems.limits.cpu().double().numpy().T
         room = np.minimum(_FROM_LIMITS, 0.25 * (high - low))
         inside = ((points >= low - _AT_LIMIT) & (points <= high + _AT_LIMIT)).all(axis=1)
         moved = np.where(inside[:, None], np.clip(points, low + room, high - room), points)
@@ -166,7 +166,7 @@ class SplineDescent:
 
     def _joint_limits(self, points: _Array) -> _Array:
         """Limits (batch, n_joints, 2) of inner control points; of paths beyond them their own."""
-        limits = self._problems.limits.cpu().double().numpy()
+        limits = self.problems.limits.cpu().double().numpy()
         inner = points[:, _FIXED:-_FIXED]
         low = np.minimum(limits[:, 0], inner.min(axis=1) - _NO_ROOM)
         high = np.maximum(limits[:, 1], inner.max(axis=1) + _NO_ROOM)
@@ -182,10 +182,10 @@ class SplineDescent:
             hits = self.hits(moved, rows[open_rows])
             free = ~hits.any(axis=1)
             state.points[open_rows[free]] = moved[free]
-            state.hold(open_rows, hits)
             open_rows = open_rows[~free]
             if len(open_rows) == 0:
                 break
+            state.hold(open_rows, hits[~free])
             size[open_rows] *= _SHORTER
             if attempt % 2 == 0:
                 held = state.at(open_rows)
@@ -196,8 +196,8 @@ class SplineDescent:
         """Moves (batch, n, n_joints) by Newton steps, which stay within the limits."""
         numbers = state.points, state.span, state.slack, state.weight, state.limits
         points, span, slack, weight, limits = map(torch.from_numpy, numbers)
-        batch, n, _ = points.shape
-        moved, step = torch.empty_like(points), torch.empty_like(points)
+        batch, n, joints = points.shape
+        moved = torch.empty_like(points)
         launch(
             spline_step,
             (batch,),
@@ -209,8 +209,7 @@ class SplineDescent:
             self._inverse_limits,
             limits,
             _NEWTON_STEPS,
-            points.new_empty((batch, n, 4)),
-            step,
+            points.new_empty((batch * -(-joints // LANES), N_ROWS, n, LANES)),
             moved,
             device=CPU,
             items=256 * batch * n,

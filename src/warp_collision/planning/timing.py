@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -26,8 +25,6 @@ from warp_collision.robot import (
     JointCurve,
     RobotSpheres,
     SelfCollisionPairs,
-    joint_path_clearance,
-    joint_path_in_collision,
 )
 from warp_collision.robot.checks.path_operands import require_robot_and_world
 from warp_collision.robot.model.base_pose import base_operand
@@ -37,7 +34,7 @@ from warp_collision.world import MeshWorld
 _Array = NDArray[np.float64]
 _Piecewise = tuple[_Array, _Array]
 # Spans of a spline beside the pieces that stop at corners, at most, and rounded up to multiples.
-_SPANS, _MOST_SPANS, _ROUNDED_TO = 20, 128, 16
+_SPANS, _MOST_SPANS, _ROUNDED_TO = 12, 128, 16
 # How often corners that hit are passed more slowly; and how often spans are doubled where a spline
 # along the curve that stops is not free.
 _SLOWED, _DOUBLED = 4, 2
@@ -186,7 +183,7 @@ def timed(
     start = joints[:, 0]
     if base_pose is not None:
         base_pose = base_operand(base_pose, start).detach().expand(len(start), 7)
-    tolerances = float(margin), joints.new_full((1,), margin), float(margin)
+    tolerances = float(margin), joints.new_full((len(joints),), margin), float(margin)
     ends, contacts = (start, joints[:, -1]), (self_collision, tuple(ignore))
     problems = Problems(robot, world, *ends, env_index, *tolerances, *contacts, base_pose, shapes)
     with torch.no_grad():
@@ -202,8 +199,6 @@ def timed(
             _require_time(row, part, corners[row], limits, robot)
         stops = np.array([len(each) > 2 for each in corners])
         if max_iterations > 0:
-            _, margins = _proven(JointCurve.from_pieces(parts), problems)
-            problems = replace(problems, margins=margins)
             moves = np.array([bool((each[0] != each[1]).any()) for each in corners])
             descent = SplineDescent(problems, limits)
             stops &= ~_make_faster(parts, corners, moves, descent, max_iterations)
@@ -246,28 +241,29 @@ def _require_time(
             )
 
 
-def _proven(curve: JointCurve, problems: Problems) -> tuple[Tensor, Tensor]:
-    """Which curves (batch,) are proven free, and with which tolerances (batch,) [m].
+def _proven(curve: JointCurve, problems: Problems, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Which curves (m,) of rows (m,) are proven free, and with which tolerances (m,) [m].
 
     A smaller one where the curve is nearer than the margin.
     """
-    free = torch.zeros(len(curve.times), dtype=torch.bool, device=problems.world.device)
-    margins = torch.full(free.shape, problems.margin, device=free.device)
+    points = curve.points(rows.device)
+    free = torch.zeros_like(rows, dtype=torch.bool)
+    margins = points.new_full(rows.shape, problems.margin)
     for finer in _FINER:
         if bool(free.all()):
             break
         margins[~free] = finer * problems.margin
-        hits = joint_path_in_collision(
-            curve,
-            problems.robot,
-            problems.world,
-            tolerance=finer * problems.margin,
-            shapes=problems.shapes,
-            self_collision=problems.self_collision,
-            **problems.world_of(slice(None)),
-        )
-        free |= ~hits.any(1)
+        margin = points.new_full((1,), finer * problems.margin)
+        free |= ~problems.curve_hits(points, rows, curve.degree, margin).any(1)
     return free, margins
+
+
+def _lower_margins(parts: list[_Piecewise], rows: NDArray[np.int64], problems: Problems) -> bool:
+    """Lowers margins of rows (m,) to what their curves are proven to keep; whether one is less."""
+    index = torch.from_numpy(rows).to(problems.margins.device)
+    curve = JointCurve.from_pieces([parts[row] for row in rows])
+    _, problems.margins[index] = _proven(curve, problems, index)
+    return bool((problems.margins[index] < problems.margin).any())
 
 
 def _make_faster(
@@ -303,11 +299,17 @@ def _made_faster(
     left = rows
     blends = {row: Blend(corners[row], descent.limits) for row in left.tolist()}
     free: dict[int, _Array] = {}
+    known = np.zeros_like(faster)  # whether the margins are
 
     def hits_of(points: _Array) -> NDArray[np.bool_]:
         """What first splines of the rows left hit; keeps the free ones of them."""
         points = descent.start(points)
         hits = descent.hits(points, left)
+        # Only here: where a path is nearer than the margin, its first spline hits.
+        unknown = left[hits.any(axis=1) & ~known[left]]
+        known[unknown] = True
+        if len(unknown) > 0 and _lower_margins(parts, unknown, descent.problems):
+            hits = descent.hits(points, left)
         clear = ~hits.any(axis=1)
         free.update(zip(left[clear].tolist(), points[clear], strict=True))
         return hits
@@ -370,25 +372,16 @@ def _certified(
     curve: JointCurve, problems: Problems, limits: MotionLimits, stops: NDArray[np.bool_]
 ) -> TimedPaths:
     """Curves with what is proven of them."""
-    free, _ = _proven(curve, problems)
-    found = joint_path_clearance(
-        curve,
-        problems.robot,
-        problems.world,
-        tolerance=problems.margin,
-        shapes=problems.shapes,
-        self_collision=problems.changing_pairs,
-        **problems.world_of(slice(None)),
-    )
-    world, itself = (
-        torch.where(free, lower.clamp(min=0.0), lower)
-        for lower in (found.world_lower.amin(1), found.self_lower.amin(1))
-    )
+    rows = torch.arange(len(curve), device=problems.world.device)
+    free, _ = _proven(curve, problems, rows)
+    lower = problems.curve_clearance(curve.points(rows.device), rows, curve.degree)
+    lower = torch.where(free[:, None], lower.clamp(min=0.0), lower)
+    world, itself = lower.unbind(1)
     velocity, acceleration, jerk = map(torch.from_numpy, limits.shares(curve))
     return TimedPaths(
         curve,
         free,
-        torch.minimum(world, itself),
+        lower.amin(1),
         world,
         itself,
         curve.duration,
