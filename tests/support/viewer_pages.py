@@ -1,5 +1,6 @@
 """Worlds and paths that the viewer shows in tests, and a page of it in a headless Chromium."""
 
+import asyncio
 import re
 import time
 from io import BytesIO
@@ -97,6 +98,26 @@ def until(condition, seconds: float = 180.0) -> None:
     while not condition():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.05)
+
+
+def hear_gizmo(viewer: Viewer, phase: str, pose: tuple[float, ...] = ()) -> None:
+    """What a page says of the gizmo while the mouse is pressed, moved and released on it."""
+    from viser import _messages as messages
+
+    scene, name = viewer.server.scene, viewer._world._gizmo.name
+    if phase == "start":
+        heard = scene._handle_transform_controls_drag_start(
+            0, messages.TransformControlsDragStartMessage(name)
+        )
+    elif phase == "end":
+        heard = scene._handle_transform_controls_drag_end(
+            0, messages.TransformControlsDragEndMessage(name)
+        )
+    else:
+        heard = scene._handle_transform_controls_updates(
+            0, messages.TransformControlsUpdateMessage(name, pose[3:], pose[:3])
+        )
+    asyncio.run_coroutine_threadsafe(heard, viewer.server.get_event_loop()).result(60)
 
 
 def buffered(viewer: Viewer) -> int:

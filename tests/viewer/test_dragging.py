@@ -14,12 +14,13 @@ pytest.importorskip("viser", reason="the extra `view` is not installed")
 pytest.importorskip("pinocchio", reason="the judge's kinematics are not installed")
 pytest.importorskip("coal", reason="the judge's contacts are not installed")
 from path_judge import Judge, Judgement, Scene
-from viewer_pages import GOAL, START
+from viewer_pages import GOAL, START, Page, hear_gizmo, until
 from warp_collision import Cuboid, MeshWorld
 from warp_collision.viewer import Viewer
 
 URDF = Path(__file__).resolve().parents[2] / "assets" / "panda" / "panda.urdf"
 SIZE, PLACE = (0.12, 0.1, 0.3), (0.45, 0.0, 0.75)
+DRAGS = (0.45, 0.3, 0.75), (0.5, -0.1, 0.6), (0.6, -0.4, 0.9)  # where the post is dragged to [m]
 SURE = 2e-3  # m: nearer to contact, a path that is free need not be proven so
 _VERDICT_BLOCKED = re.compile(
     r"(\d+) of (\d+) motions not proven free: (\S+) ([\d.]+) mm into (\S+)"
@@ -94,6 +95,45 @@ def world_of_a_post() -> MeshWorld:
     return world
 
 
+class Words:
+    """What a person reads on a page, who drags the post and opens paths one by one."""
+
+    def __init__(self, chromium, viewer: Viewer):
+        self.viewer, self.seen = viewer, Page(chromium, viewer, (900, 640))
+        # A notice of WebGL by software stands over the scene.
+        self.seen.page.add_style_tag(content="[class*=mantine-Notification] { display: none }")
+
+    def drag(self, end: tuple[float, ...]) -> None:
+        """Moves the post by what a page says of its gizmo: steps so quick that proofs lag behind.
+
+        Another test moves one by the mouse.
+        """
+        world = self.viewer._world._world
+        begin = world.pose("post")[:3].numpy()
+        hear_gizmo(self.viewer, "start")
+        for share in np.linspace(0.0, 1.0, 12):
+            place = begin + share * (np.array(end) - begin)
+            hear_gizmo(self.viewer, "update", (*place.tolist(), 1.0, 0.0, 0.0, 0.0))
+        hear_gizmo(self.viewer, "end")
+        assert self.viewer.wait(120)
+        np.testing.assert_allclose(world.pose("post")[:3], end, atol=1e-6)
+
+    def of(self, name: str) -> tuple[str, str]:
+        """Opens a path; returns its line in the list, and the verdict below the list."""
+        page, paths = self.seen.page, self.viewer._paths
+        line = page.locator("input[value^=sweep]:visible").first
+        line.click()
+        page.get_by_role("option", name=paths._label(name), exact=True).click()
+        until(lambda: paths._open == name)
+        assert self.viewer.wait(120)
+        verdict = re.compile("proven free: what moves|motions not proven free:")
+        shown = page.get_by_text(verdict).locator("visible=true").first
+        # The words of the path before may be there until the page has heard of this one.
+        until(lambda: shown.inner_text() == re.sub("<[^>]+>", "", paths._verdict.content))
+        until(lambda: line.input_value() == paths._label(name))
+        return line.input_value(), shown.inner_text()
+
+
 def test_each_word_is_that_of_the_judge(panda):
     with Viewer(world_of_a_post(), panda, port=0) as viewer:
         trial = Trial(viewer, 3, seed=1)
@@ -107,3 +147,20 @@ def test_each_word_is_that_of_the_judge(panda):
                 assert viewer.wait(120)
                 trial.require(name, label, re.sub("<[^>]+>", "", viewer._paths._verdict.content))
         assert min(trial.verdicts.values()) > 0, trial.verdicts
+
+
+@pytest.mark.slow
+def test_each_word_of_the_page_is_that_of_the_judge(chromium, panda):
+    with Viewer(world_of_a_post(), panda, port=0) as viewer:
+        trial = Trial(viewer, 10, seed=3)
+        words = Words(chromium, viewer)
+        viewer.select("post")
+        assert viewer.wait(60)
+        words.seen.tab("path")
+        for end in DRAGS:
+            words.drag(end)
+            for name in trial.paths:
+                trial.require(name, *words.of(name))
+        assert min(trial.verdicts.values()) >= 5, trial.verdicts
+        assert words.seen.errors == []
+        words.seen.page.close()

@@ -1,5 +1,6 @@
 """What a person changes in the viewer: looks, moves that are undone and saved, plans, the hand."""
 
+import time
 import zipfile
 from io import BytesIO
 
@@ -13,7 +14,7 @@ from warp_collision import Cuboid, MeshWorld
 from warp_collision.robot.checks.robot_scene import RobotScene
 
 pytest.importorskip("viser", reason="the extra `view` is not installed")
-from viewer_pages import START, path_of, status, until, world_of
+from viewer_pages import START, hear_gizmo, path_of, status, until, world_of
 from warp_collision.viewer import Viewer
 from warp_collision.viewer.hand import reach
 from warp_collision.viewer.moves import Moves, as_download
@@ -51,6 +52,32 @@ def test_moves_are_undone_one_drag_at_a_time(viewer):
     assert viewer._paths._choice.value == "path: not free"
     np.testing.assert_allclose(viewer._world.drawn["plate"].handles[0].position, before[:3])
     viewer.put("undo", viewer.undo)  # of nothing
+    assert viewer.wait(60)
+    assert pose_of(viewer, "plate") == before
+
+
+def test_a_press_of_the_gizmo_without_a_move_changes_nothing(viewer):
+    viewer.add_path(path_of())
+    viewer.select("plate")
+    assert viewer.wait(60)
+    world, facts, version = viewer._world._world, viewer._paths.facts, viewer._state()
+    for _ in range(2):
+        hear_gizmo(viewer, "start")
+        hear_gizmo(viewer, "end")
+        time.sleep(0.2)  # of an event that is handled in another thread
+        assert viewer.wait(60)
+    assert len(viewer._world.moves) == 0
+    assert viewer._paths.facts is facts
+    assert viewer._state()[0] == version[0]
+    before = pose_of(viewer, "plate")
+    hear_gizmo(viewer, "start")
+    for y in (0.5, 1.0):
+        hear_gizmo(viewer, "update", (0.5, y, 0.5, 1.0, 0.0, 0.0, 0.0))
+        until(lambda y=y: world.pose("plate")[1] == y)
+    hear_gizmo(viewer, "end")
+    assert viewer.wait(60)
+    assert len(viewer._world.moves) == 1
+    viewer.put("undo", viewer.undo)
     assert viewer.wait(60)
     assert pose_of(viewer, "plate") == before
 

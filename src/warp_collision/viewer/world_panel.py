@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +21,6 @@ from warp_collision.world import MeshWorld
 MOST_ROWS = 100  # that are listed at once; a group of more is filled when it is asked for
 _ON, _OFF, _REPORT, _LIST = "☑ on", "☐ off", "report", "list them"
 _ALL_ON, _ALL_OFF = "all on", "all off"
-_PAUSE = 1.0  # s, after which a drag is another one
 _UNDO, _RESET, _SAVE = "undo", "reset", "save"
 
 
@@ -44,7 +42,6 @@ class WorldPanel:
         self.drawn: dict[str, DrawnObstacle] = {}
         self.moves = Moves()
         self._drawn_shapes: list[tuple[str, int, float]] = []
-        self._moved_at = 0.0
         self._gizmo: Any = None
         self._envs: Any = None
 
@@ -191,7 +188,7 @@ class WorldPanel:
             wxyz=drawn.handles[0].wxyz,
             depth_test=False,
         )
-        self._gizmo.on_update(lambda event: self._dragged(event.target))
+        self._gizmo.on_update(self._dragged)
         self._tell(name)
 
     def _tell(self, name: str) -> None:
@@ -207,15 +204,14 @@ class WorldPanel:
             panels.text(name), OBSTACLE, is_bold=True
         ) + panels.table(found)
 
-    def _dragged(self, gizmo: Any) -> None:
-        now = time.monotonic()
-        if now - self._moved_at > _PAUSE:
+    async def _dragged(self, event: Any) -> None:
+        """Follows the gizmo; a coroutine, as other functions are called in no certain order."""
+        if event.phase == "start":
             self.moves.begin()
-        self._moved_at = now
-        if self.selected is not None:
-            name = self.selected
+        elif event.phase == "update" and self.selected is not None:
+            name, gizmo = self.selected, event.target
 
-            def move() -> None:  # where the gizmo is by then: events may change places
+            def move() -> None:  # where the gizmo is by then
                 pose = (*map(float, gizmo.position), *map(float, gizmo.wxyz))
                 self._viewer.move(name, pose)
 
