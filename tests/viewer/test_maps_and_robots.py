@@ -1,6 +1,8 @@
 """What no camera saw of a map, and another robot as obstacles, in the viewer and in pictures."""
 
 import re
+from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -8,12 +10,20 @@ import torch
 
 pytest.importorskip("viser", reason="the extra `view` is not installed")
 from viewer_pages import START, status
-from warp_collision import MeshWorld, OccupancyMap, Sphere, VoxelGrid, joint_path_in_collision
+from warp_collision import (
+    MeshWorld,
+    OccupancyMap,
+    RobotSpheres,
+    Sphere,
+    VoxelGrid,
+    joint_path_in_collision,
+)
 from warp_collision.viewer import Viewer
 from warp_collision.viewer.colors import DISABLED, OBSTACLE, UNSEEN
 from warp_collision.viewer.panels import rgb
 from warp_collision.viewer.stage import scenery_of
 
+URDF = Path(__file__).resolve().parents[2] / "assets" / "panda" / "panda.urdf"
 POSE = (0.1, -0.2, 0.3, 0.6, 0.0, 0.8, 0.0)
 
 
@@ -109,3 +119,51 @@ def test_another_robot_is_obstacles_that_its_joints_move(panda):
         assert hit
         assert viewer._paths._choice.value == "mine: not free"
         assert "other/panda_" in words
+
+
+def two_arms_in(folder: Path) -> Path:
+    """A URDF file of two Pandas that face each other, with the names of each after its side."""
+    cell = ElementTree.fromstring('<robot name="cell"><link name="cell"/></robot>')
+    for side, place in (("left", 'xyz="0 0 0"'), ("right", 'xyz="0.9 0 0" rpy="0 0 3.1415927"')):
+        arm = ElementTree.parse(URDF).getroot()
+        for node in arm.iter():
+            for key in {"link", "joint", "name"} & node.attrib.keys():
+                node.set(key, f"{side}/{node.get(key)}")
+            if node.tag == "mesh":
+                node.set("filename", str(URDF.parent / node.attrib["filename"]))
+        cell.extend(arm)
+        cell.append(
+            ElementTree.fromstring(
+                f'<joint name="{side}" type="fixed"><parent link="cell"/><origin {place}/>'
+                f'<child link="{side}/panda_link0"/></joint>'
+            )
+        )
+    ElementTree.ElementTree(cell).write(folder / "cell.urdf")
+    return folder / "cell.urdf"
+
+
+def test_two_robots_that_move_at_once_are_one_of_one_urdf(tmp_path):
+    """Each arm is held against the other; the judge has contacts of its own."""
+    judges = pytest.importorskip("path_judge", reason="the judge's libraries are not installed")
+    robot = RobotSpheres(two_arms_in(tmp_path))
+    judge = judges.Judge(tmp_path / "cell.urdf", None, robot.joint_names)
+    rest, turn = torch.tensor([*START, *START]), torch.zeros(14)
+    turn[[0, 7]] = 1.0
+    shares = torch.linspace(0, 1, 7)[:, None]
+    # To the same side of their own bases, so past each other; and into each other in the middle.
+    paths = {"away": rest - shares * turn, "together": rest + 0.9 * shares * turn}
+    words = {}
+    with Viewer(MeshWorld(device="cpu"), robot, port=0) as viewer:
+        viewer.add_paths(paths)
+        for name in paths:
+            viewer.put("open", lambda name=name: viewer._paths.open(name))
+            assert viewer.wait(60)
+            words[name] = re.sub("<[^>]+>", "", viewer._paths._verdict.content)
+        labels = viewer._paths._choice.options
+    free = {
+        name: judge.judge(path.double().numpy(), judges.Scene.from_mapping({})).free
+        for name, path in paths.items()
+    }
+    assert free == {"away": True, "together": False}
+    assert labels == ("away: proven free", "together: not free")
+    assert re.search("left/panda_.* mm into right/panda_|right/.* mm into left/", words["together"])
