@@ -133,6 +133,7 @@ def test_distances_and_gradients(
     np.testing.assert_allclose(actual[~is_kink], numeric[~is_kink], atol=2e-4)
 
 
+@pytest.mark.filterwarnings("ignore:joints must be in rad")  # radii may be turns
 @pytest.mark.parametrize("name", mostly_slow(TEXTS, ("gripper", "tree")))
 def test_radii_are_proven(name: str, robots: dict[str, RobotSpheres], device: torch.device) -> None:
     """Changes that use up a radius, one joint at a time and straight at obstacles, are free."""
