@@ -86,16 +86,15 @@ def true_clearance(arm: RobotSpheres, joints: torch.Tensor, bodies: list[Body]) 
     return least
 
 
-@pytest.mark.parametrize("case", mostly_slow([(0, 0.0), (1, 0.02)], [(0, 0.0)]))
+@pytest.mark.parametrize("case", mostly_slow([(0, 0.0, 160), (1, 0.02, 400)], [(0, 0.0, 160)]))
 def test_nothing_is_missed_and_little_is_refused(
-    arm: RobotSpheres, case: tuple[int, float], device: torch.device
+    arm: RobotSpheres, case: tuple[int, float, int], device: torch.device
 ) -> None:
-    seed, padding = case
+    seed, padding, count = case
     bodies = scene(seed, padding)
     world = world_of(bodies, device)
-    joints = (
-        random_joints(arm.joint_limits, 160, torch.Generator().manual_seed(seed)).float().to(device)
-    )
+    generator = torch.Generator().manual_seed(seed)
+    joints = random_joints(arm.joint_limits, count, generator).float().to(device)
     options = {"self_collision": False, "ignore": [("base", name) for name in world.names()]}
     by_spheres = configuration_in_collision(joints, arm, world, **options).cpu().numpy()
     hit = configuration_in_collision(joints, arm, world, shapes="exact", **options).cpu().numpy()
