@@ -470,6 +470,14 @@ def test_the_curve_that_collides_is_the_bold_one(with_itself):
     assert widths[bold] > 2 * widths[thin]
 
 
+def test_the_clearance_of_a_robot_to_itself_is_in_view_without_obstacles():
+    theme, none = THEMES["light"], np.full(5, np.inf)
+    own = np.array([0.04, 0.03, 0.031, 0.035, 0.04])
+    curve = Curve(np.linspace(0.0, 1.0, 6), none, none, own, "to obstacles", theme.plain)
+    panel = compose(Picture((800, 600), 1, "title", "", [curve], True, theme)).axes[0]
+    assert 30.0 < panel.get_ylim()[1] < 60.0
+
+
 def test_a_picture_has_the_rays_that_its_edges_need():
     """One ray for a pixel without edges gives what four rays give."""
     from warp_collision.viewer import ray_tracer

@@ -417,7 +417,7 @@ def _draw_curves(figure: Figure, picture: Picture) -> None:
                      alpha=0.35)  # fmt: skip
         known = [values[np.isfinite(values)] / 1000 for values in (lower, own, upper)]
         lows += [float(values.min(initial=0.0)) for values in known[:2]]
-        highs += [float(known[2].max(initial=0.01)), float(known[1].min(initial=0.01))]
+        highs += [float(known[2].max(initial=0.01)), *np.sort(known[1])[:1].tolist()]
     # What is far from everything needs no room beside what is near or inside.
     low, high = min(lows), max(highs)
     nearest = min(float(np.nanmin(np.abs(c.lower))) for c in picture.curves)
