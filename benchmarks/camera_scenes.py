@@ -190,6 +190,7 @@ class Studio(NamedTuple):
         joints: (n, n_joints) configurations within limits.
         touches: (n,) whether they touch an obstacle, as coal says.
         centers: (n, n_spheres, 3) [m].
+        margin: around the arm where it was: it fits there [m].
     """
 
     robot: wc.RobotSpheres
@@ -200,6 +201,7 @@ class Studio(NamedTuple):
     joints: torch.Tensor
     touches: np.ndarray
     centers: np.ndarray
+    margin: float = 0.02
 
     @classmethod
     def of_panda(cls, count: int) -> Studio:
@@ -243,8 +245,8 @@ class Studio(NamedTuple):
         """The base stands on what was seen; noise may raise that by some voxels."""
         return [(self.base, "seen"), (self.base, "never seen")]
 
-    def can_be_seen(self, images: list[Image], margin: float) -> np.ndarray:
-        """(n,) configurations of which all is where a camera sees, or within a margin of the arm.
+    def can_be_seen(self, images: list[Image]) -> np.ndarray:
+        """(n,) configurations of which all is where a camera sees, or within the margin of the arm.
 
         That is asked of the center of each sphere and of 26 points of it.
         """
@@ -258,7 +260,7 @@ class Studio(NamedTuple):
             centers = self.judge.centers(joints.double().numpy()[None])[0]
             for center, radius in zip(centers, self.judge.radii, strict=True):
                 away = ((points - center) ** 2).sum(axis=-1)
-                known |= away <= (radius + margin) ** 2
+                known |= away <= (radius + self.margin) ** 2
         return known.all(axis=(1, 2))
 
 

@@ -35,7 +35,6 @@ from benchmarks.harness import Failed, table
 from camera_images import SETTINGS, Pinhole, Setting
 from warp_collision.planning import optimize_paths
 
-MARGIN = 0.02  # [m] around the arm where it was: it fits there
 PROBLEM_MARGIN = 0.03  # [m] around starts and goals of the 56 problems
 OF_UR5 = ("ideal", "0.1 % dropouts", "2 % dropouts", "mixed edges", "stereo, 0.08 px", "everything")
 GOALS = 24
@@ -89,7 +88,7 @@ def add_image(
     depth = setting.spoil(image.fine, image.camera.focal, rng)
     options = {"robot": studio.robot, "joints": image.joints, "max_depth": FARTHEST}
     seen.integrate(depth, image.camera.lens, image.pose, **options, **setting.options)
-    seen.clear(studio.robot, image.joints, margin=MARGIN)
+    seen.clear(studio.robot, image.joints, margin=studio.margin)
 
 
 def world_of(seen: wc.OccupancyMap) -> wc.MeshWorld:
@@ -111,7 +110,7 @@ def settings(
     studio: Studio, images: list[Image], names: Sequence[str] = tuple(SETTINGS), of: str = ""
 ) -> tuple[str, list[Figure]]:
     """A row for each of some ways to spoil images, and figures of a robot."""
-    seeable = ~studio.touches & studio.can_be_seen(images, MARGIN)
+    seeable = ~studio.touches & studio.can_be_seen(images)
     rows, shares, wrong = [], {}, 0
     for seed, name in enumerate(names):
         setting = SETTINGS[name]
@@ -140,9 +139,9 @@ def settings(
     return intro + table(head, rows), figures
 
 
-def other_robot(count: int) -> tuple[str, list[Figure]]:
+def other_robot(count: int, margin: float) -> tuple[str, list[Figure]]:
     """A UR5 in the place of the Panda."""
-    studio = Studio.of_ur5(count)
+    studio = Studio.of_ur5(count)._replace(margin=margin)
     text, figures = settings(studio, studio.look_around(), OF_UR5, ", UR5")
     return f"A UR5 with a gripper: {text}", figures
 
@@ -169,7 +168,7 @@ def planning(studio: Studio, images: list[Image]) -> tuple[str, list[Figure]]:
     """Paths to goals that can be reached where the scene is known."""
     known = wc.MeshWorld.from_mapping(_scene_mapping(), device="cpu")
     is_free = ~wc.configuration_in_collision(studio.joints, studio.robot, known).numpy()
-    seeable = is_free & ~studio.touches & studio.can_be_seen(images, MARGIN)
+    seeable = is_free & ~studio.touches & studio.can_be_seen(images)
     candidates = studio.joints[np.flatnonzero(seeable)[: 2 * GOALS]]
     reached, _ = plan_to(studio, candidates, known)
     goals = candidates[reached][:GOALS]
@@ -319,16 +318,18 @@ def add_options(parser: Any) -> None:
     """Which parts, and of how many configurations."""
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS])
     parser.add_argument("--configurations", type=int, default=2_000)
+    where = "around the arm where it was: nothing else is there [m] (default 0.02)"
+    parser.add_argument("--margin", type=float, default=0.02, help=where)
 
 
 def run(options: Any) -> str:
     """The tables; fails where a figure is not what is wanted."""
     texts, figures = [], []
-    studio = Studio.of_panda(options.configurations)
+    studio = Studio.of_panda(options.configurations)._replace(margin=options.margin)
     images = studio.look_around()
     made = {
         "settings": lambda: settings(studio, images),
-        "ur5": lambda: other_robot(options.configurations),
+        "ur5": lambda: other_robot(options.configurations, options.margin),
         "planning": lambda: planning(studio, images),
         "moving": lambda: moving(studio, images),
         "problems": lambda: problems(list(sensed_plan.problems())),
