@@ -34,7 +34,7 @@ from warp_collision.world import MeshWorld
 _Array = NDArray[np.float64]
 _Piecewise = tuple[_Array, _Array]
 # Spans of a spline beside the pieces that stop at corners, at most, and rounded up to multiples.
-_SPANS, _MOST_SPANS, _ROUNDED_TO = 12, 128, 16
+_SPANS, _MOST_SPANS, _ROUNDED_TO = 20, 128, 16
 # How often corners that hit are passed more slowly; and how often spans are doubled where a spline
 # along the curve that stops is not free.
 _SLOWED, _DOUBLED = 4, 2
