@@ -14,6 +14,7 @@ from scipy.optimize import nnls
 from arms import bracket
 from cases import mostly_slow
 from pieces import outside_of
+from reference import mesh_signed_distance
 from warp_collision import (
     Cuboid,
     MeshWorld,
@@ -24,7 +25,12 @@ from warp_collision import (
 from warp_collision.obstacles.orientation import winding_number
 from warp_collision.planning import optimize_paths
 from warp_collision.robot import RobotSpheres, self_clearance, self_collision_cost
-from warp_collision.robot.model.convex_pieces import ConvexPiece, convex_pieces
+from warp_collision.robot.model.convex_pieces import (
+    _NOT_CONVEX,
+    ConvexPiece,
+    _convex_corners,
+    convex_pieces,
+)
 from warp_collision.robot.model.link_shapes import mesh_in_link
 from warp_collision.robot.model.sampled_pairs import random_joints
 
@@ -193,6 +199,54 @@ def test_a_convex_shape_is_one_piece():
     (few,) = convex_pieces(np.asarray(round_one.triangles))
     assert len(few.points) < 0.5 * len(round_one.vertices)
     assert few.radius < 3.1e-4
+
+
+def random_hull(rng: np.random.Generator) -> trimesh.Trimesh:
+    """A hull of points around a place, flat or long."""
+    points = rng.normal(size=(200, 3))
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    hull = trimesh.Trimesh(points * rng.uniform(0.02, 0.3, 3)).convex_hull
+    hull.apply_transform(trimesh.transformations.random_rotation_matrix(rng.random(3)))
+    return hull.apply_translation(rng.normal(size=3))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_convex_is_not_cut(seed: int) -> None:
+    """Rough by less than a millionth of its size: what it encloses is near the whole hull."""
+    rng = np.random.default_rng(seed)
+    hull = random_hull(rng)
+    least = float(hull.extents.min())
+    hull.vertices += 1e-6 * least * rng.normal(size=hull.vertices.shape)
+    corners = _convex_corners(np.asarray(hull.triangles))
+    assert corners is not None
+    around = trimesh.Trimesh(corners).convex_hull
+    points = trimesh.sample.sample_surface(around, 500, seed=seed)[0]
+    out = mesh_signed_distance(points, hull.vertices, hull.faces).distance
+    assert out.max() <= _NOT_CONVEX * np.linalg.norm(hull.extents)
+    assert len(convex_pieces(np.asarray(hull.triangles))) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("what", ["dent", "open", "inside out", "cavity", "two", "mixed"])
+def test_what_is_not_convex(what: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    hull = random_hull(rng)
+    vertices, faces = hull.vertices.copy(), hull.faces.copy()
+    if what == "dent":
+        vertices[3] += 0.05 * (vertices.mean(axis=0) - vertices[3])
+    elif what == "open":
+        faces = faces[1:]
+    elif what == "inside out":
+        faces = faces[:, ::-1]
+    elif what == "mixed":
+        faces[0] = faces[0, ::-1]
+    else:
+        inner = 0.1 * (vertices - vertices.mean(axis=0)) + vertices.mean(axis=0)
+        other = inner if what == "cavity" else vertices + 3.0 * hull.extents.max()
+        order = [2, 1, 0] if what == "cavity" else [0, 1, 2]
+        faces = np.concatenate([faces, faces[:, order] + len(vertices)])
+        vertices = np.concatenate([vertices, other])
+    assert _convex_corners(vertices[faces]) is None
 
 
 def test_configurations(arm, device):

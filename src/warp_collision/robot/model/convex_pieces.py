@@ -55,6 +55,8 @@ _SUPPORTS = 150  # extreme points by which hulls are compared
 _FEW, _CELLS = 1000, 48  # triangles that are cut as they are; cells of a grid for others
 _ROUNDING = 1.0e-6  # of coordinates: of float32, and of what a hull leaves out as flat
 _EVERYWHERE = np.array([3 * [-np.inf], 3 * [np.inf]])
+# Of e / r in `_convex_corners`, and of the products that it takes.
+_NOT_CONVEX, _MOST_PAIRS = _LEAST_GAIN / 3.0, 1 << 28
 _INSIDE = 0.499  # winding number from which on a point is inside
 _DIGITS = 6  # of coordinates [m] that are kept
 
@@ -75,8 +77,31 @@ class ConvexPiece(NamedTuple):
 
 def convex_pieces(triangles: Array) -> list[ConvexPiece]:
     """Pieces that cover triangles (n, 3, 3) and what they enclose, at most 24."""
-    size = float(np.linalg.norm(np.ptp(triangles.reshape(-1, 3), axis=0)))
+    return _cover(triangles)[0]
+
+
+def _cover(triangles: Array) -> tuple[list[ConvexPiece], float]:
+    """`convex_pieces`, and a bound of how far they stick out [m], infinite where none is known."""
+    size = _size(triangles)
     accuracy = float(np.clip(_SHARE * size, *_ACCURACY))
+    corners = _convex_corners(triangles)
+    if corners is None:
+        return _cut(triangles, accuracy), math.inf
+    piece = _piece(corners, accuracy)
+    return [piece], piece.radius + _NOT_CONVEX * size
+
+
+def _most_overshoot(triangles: Array, overshoot: float | None) -> float:
+    """By how much pieces may stick out that follow triangles [m]."""
+    return max(_OVERSHOOT * _size(triangles), _LEAST_OVERSHOOT) if overshoot is None else overshoot
+
+
+def _size(triangles: Array) -> float:
+    """Diagonal of the box around triangles (n, 3, 3) [m]."""
+    return float(np.linalg.norm(np.ptp(triangles.reshape(-1, 3), axis=0)))
+
+
+def _cut(triangles: Array, accuracy: float) -> list[ConvexPiece]:
     # Where to cut is found on a coarse mesh.
     coarse = _coarse(triangles)
     inside = _Inside(coarse)
@@ -129,8 +154,9 @@ def cached_pieces(triangles: Array, overshoot: float | None = None) -> Pieces:
     """`convex_pieces`, from the cache on disk if equal triangles were cut before; see `follow`."""
 
     def make() -> dict[str, Any]:
-        pieces = convex_pieces(triangles)
-        is_solid = follow(pieces, triangles, overshoot)
+        pieces, out = _cover(triangles)
+        follows = out <= _most_overshoot(triangles, overshoot)
+        is_solid = follows or follow(pieces, triangles, overshoot)
         return {"pieces": [*map(row_of, pieces)], "is_solid": is_solid}
 
     def parse(content: dict[str, Any]) -> Pieces:
@@ -138,6 +164,32 @@ def cached_pieces(triangles: Array, overshoot: float | None = None) -> Pieces:
 
     key = content_key(triangles, np.empty(0), _VERSION, overshoot)
     return cached_result("pieces", key, make, parse)
+
+
+def _convex_corners(triangles: Array) -> Array | None:
+    """Corners (n, 3) of the hull of closed triangles (n, 3, 3), if they enclose nearly all of it.
+
+    A point behind the planes of all faces is inside. If corners are at most e before a plane, and a
+    center is r behind all planes, then the hull shrunk toward the center by 1 + e / r is behind
+    them. So what is not inside has at most 3 e / r of the volume of the hull, less than a cut has
+    to save, and is within e / r of its size.
+    """
+    normals = np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0])
+    areas = np.linalg.norm(normals, axis=1)
+    normals, first = normals[areas > 0.0] / areas[areas > 0.0, None], triangles[areas > 0.0, 0]
+    offsets = np.einsum("ij,ij->i", normals, first)
+    behind = (offsets - normals @ triangles.mean(axis=(0, 1))).min(initial=np.inf)
+    if not 0.0 < behind < np.inf:
+        return None
+    corners = _solid_hull(triangles, np.empty((0, 3))).points
+    if len(corners) * len(normals) > _MOST_PAIRS:
+        return None
+    for some in chunks(len(normals), 1 + _PRODUCTS // len(corners)):
+        if ((normals[some] @ corners.T).max(axis=1) - offsets[some]).max() > _NOT_CONVEX * behind:
+            return None
+    faces = np.arange(3 * len(triangles)).reshape(-1, 3)
+    is_closed = trimesh.Trimesh(triangles.reshape(-1, 3), faces).is_watertight
+    return corners if is_closed else None
 
 
 def follow(pieces: Sequence[ConvexPiece], triangles: Array, overshoot: float | None = None) -> bool:
@@ -152,11 +204,10 @@ def follow(pieces: Sequence[ConvexPiece], triangles: Array, overshoot: float | N
         return False
     if overshoot is None:
         whole = sum(_hull(piece.points).volume for piece in pieces)
-        overshoot = max(_OVERSHOOT * float(np.linalg.norm(mesh.extents)), _LEAST_OVERSHOOT)
         if whole > _MOST_FILLED * abs(mesh.volume):
             return False
     solid = Solid("mesh", (mesh.vertices, mesh.faces), grid_cells=0)
-    return not _stick_out(pieces, solid, overshoot)
+    return not _stick_out(pieces, solid, _most_overshoot(triangles, overshoot))
 
 
 def _stick_out(pieces: Sequence[ConvexPiece], solid: Solid, length: float) -> bool:
