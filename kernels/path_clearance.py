@@ -615,36 +615,45 @@ nearest_to_spheres = make_nearest_to_bodies(body_in_motion, nearest_by_spheres_o
 clearance_of_spheres = make_clearance_of_segment(nearest_to_spheres, "spheres")
 
 
-@wp.kernel(**resident_warps(16, block=32))
-def joint_path_clearance(
-    # operands
-    joints: wp.array3d[wp.float32],  # (batch, n, n_joints) [rad or m], see `segment_of`
-    env_index: wp.array[wp.int32],  # (batch,) or empty
-    scene: Scene,
-    robot: Robot,
-    base: wp.array2d[MovingFrame],  # (batch or 1, horizon - 1 or 1) of the root, or empty
-    body_pairs: wp.array[BodyPair],
-    left_out: wp.array[wp.vec2i],  # pairs of spheres that are not checked
-    # parameters
-    tolerance: wp.array[wp.float32],  # (1,) [m]
-    launch_offset: wp.vec2i,  # of this launch in the segments
-    # outputs
-    states: wp.array3d[MovingFrame],  # (batch, horizon - 1, n_frames) scratch
-    balls: wp.array3d[wp.vec4],  # (batch, horizon - 1, n_bodies) scratch
-    bounds: wp.array3d[wp.vec3],  # (batch, horizon - 1, 2) lower, upper, position; of itself
-    nearest: wp.array3d[wp.vec2i],  # sphere and obstacle, -1 for none; two spheres
-):
-    """One thread per segment."""
-    row, index = wp.tid()
-    row += launch_offset[0]
-    index += launch_offset[1]
-    env = env_of_row(env_index, row)
-    own_robot, frames = robot_in_env(robot, env), states[row, index]
-    segment = segment_of(own_robot, joints, row, index, states.shape[1], frames)
-    width = tolerance[0]
-    own = balls[row, index]
-    found = bounds[row, index]
-    near = nearest[row, index]
-    clearance_of_spheres(
-        segment, base, row, index, scene, env, body_pairs, left_out, width, own, found, near
-    )
+def make_clearance_kernel(clearance_of_segment, name, module):
+    """The kernel of a search, see `make_clearance_of_segment`, as one of a module."""
+
+    def clearance(
+        # operands
+        joints: wp.array3d[wp.float32],  # (batch, n, n_joints) [rad or m], see `segment_of`
+        env_index: wp.array[wp.int32],  # (batch,) or empty
+        scene: Scene,
+        robot: Robot,
+        base: wp.array2d[MovingFrame],  # (batch or 1, horizon - 1 or 1) of the root, or empty
+        body_pairs: wp.array[BodyPair],
+        left_out: wp.array[wp.vec2i],  # pairs of spheres that are not checked
+        # parameters
+        tolerance: wp.array[wp.float32],  # (1,) [m]
+        launch_offset: wp.vec2i,  # of this launch in the segments
+        # outputs
+        states: wp.array3d[MovingFrame],  # (batch, horizon - 1, n_frames) scratch
+        balls: wp.array3d[wp.vec4],  # (batch, horizon - 1, n_bodies) scratch
+        bounds: wp.array3d[wp.vec3],  # (batch, horizon - 1, 2) lower, upper, position; of itself
+        nearest: wp.array3d[wp.vec2i],  # sphere and obstacle, -1 for none; two spheres
+    ):
+        """One thread per segment."""
+        row, index = wp.tid()
+        row += launch_offset[0]
+        index += launch_offset[1]
+        env = env_of_row(env_index, row)
+        own_robot, frames = robot_in_env(robot, env), states[row, index]
+        segment = segment_of(own_robot, joints, row, index, states.shape[1], frames)
+        width = tolerance[0]
+        own = balls[row, index]
+        found = bounds[row, index]
+        near = nearest[row, index]
+        clearance_of_segment(
+            segment, base, row, index, scene, env, body_pairs, left_out, width, own, found, near
+        )
+
+    clearance.__name__ = clearance.__qualname__ = name
+    clearance.__module__ = module
+    return wp.kernel(clearance, **resident_warps(16, block=32))
+
+
+joint_path_clearance = make_clearance_kernel(clearance_of_spheres, "joint_path_clearance", __name__)

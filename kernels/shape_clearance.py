@@ -7,10 +7,11 @@ pieces where these are apart. The search is that of `path_clearance`.
 import warp as wp
 
 from warp_collision.kernels.body_check import DISTANCE_ROUNDING, BodyCheck, travel
-from warp_collision.kernels.compiling import FEW_THREADS, resident_warps
+from warp_collision.kernels.compiling import FEW_THREADS
 from warp_collision.kernels.path_clearance import (
     SPLITTING_GAINS,
     Nearest,
+    make_clearance_kernel,
     make_clearance_of_segment,
     make_nearest_to_bodies,
     nearer_of_body,
@@ -21,14 +22,10 @@ from warp_collision.kernels.pieces_over_obstacles import (
     link_in_motion,
 )
 from warp_collision.kernels.robot_motion import (
-    MovingFrame,
     Robot,
-    robot_in_env,
-    segment_of,
     velocity_of,
 )
-from warp_collision.kernels.robot_pairs import BodyPair
-from warp_collision.kernels.scene_walk import Obstacle, Scene, env_of_row, make_walk
+from warp_collision.kernels.scene_walk import Obstacle, Scene, make_walk
 
 wp.set_module_options(FEW_THREADS)
 
@@ -100,38 +97,4 @@ def nearest_to_link(
 
 nearest_to_links = make_nearest_to_bodies(link_in_motion, nearest_to_link, "shapes")
 clearance_of_shapes = make_clearance_of_segment(nearest_to_links, "shapes")
-
-
-@wp.kernel(**resident_warps(16, block=32))
-def shape_clearance(
-    # operands
-    joints: wp.array3d[wp.float32],  # (batch, n, n_joints) [rad or m], see `segment_of`
-    env_index: wp.array[wp.int32],  # (batch,) or empty
-    scene: Scene,
-    robot: Robot,
-    base: wp.array2d[MovingFrame],  # (batch or 1, horizon - 1 or 1) of the root, or empty
-    body_pairs: wp.array[BodyPair],
-    left_out: wp.array[wp.vec2i],  # pairs of spheres that are not checked
-    # parameters
-    tolerance: wp.array[wp.float32],  # (1,) [m]
-    launch_offset: wp.vec2i,  # of this launch in the segments
-    # outputs
-    states: wp.array3d[MovingFrame],  # (batch, horizon - 1, n_frames) scratch
-    balls: wp.array3d[wp.vec4],  # (batch, horizon - 1, n_bodies) scratch
-    bounds: wp.array3d[wp.vec3],  # (batch, horizon - 1, 2) lower, upper, position; of itself
-    nearest: wp.array3d[wp.vec2i],  # sphere and obstacle, -1 for none; two spheres
-):
-    """One thread per segment."""
-    row, index = wp.tid()
-    row += launch_offset[0]
-    index += launch_offset[1]
-    env = env_of_row(env_index, row)
-    own_robot, frames = robot_in_env(robot, env), states[row, index]
-    segment = segment_of(own_robot, joints, row, index, states.shape[1], frames)
-    width = tolerance[0]
-    own = balls[row, index]
-    found = bounds[row, index]
-    near = nearest[row, index]
-    clearance_of_shapes(
-        segment, base, row, index, scene, env, body_pairs, left_out, width, own, found, near
-    )
+shape_clearance = make_clearance_kernel(clearance_of_shapes, "shape_clearance", __name__)

@@ -25,7 +25,7 @@ world.prepare()
 
 def test_every_module_with_kernels_is_compiled():
     (folder,) = kernels.__path__
-    files = [file for file in Path(folder).rglob("*.py") if "@wp.kernel" in file.read_text()]
+    files = [f for f in Path(folder).rglob("*.py") if "wp.set_module_options" in f.read_text()]
     found = [kernel.module.name.rpartition(".")[2] for kernel in compile_kernels.kernels()]
     assert sorted(found) == sorted(file.stem for file in files)
     of_cpus = [file.stem for file in files if file.parent.name == "lanes"]
