@@ -11,11 +11,14 @@ for cylinders, which VAMP does not know.
 - **motions**: the library proves motions of 0.1 to 3 rad free, all in one call. VAMP looks at
   samples, 32 a radian, a call for each. What the judge finds at samples of which spheres are 0.1 mm
   apart is the truth.
+- **first path**: problems of MotionBenchMaker, one after the other, as far as both ends are free:
+  the library's `Planner` until the first path, which is proven, and VAMP's RRT-Connect without its
+  simplifier. The judge counts the paths that touch.
 """
 
 import importlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -25,9 +28,10 @@ from torch import Tensor
 
 import warp_collision as wc
 from benchmarks import harness
-from benchmarks.harness import CPU, Call, Failed, Workload, require
+from benchmarks.harness import CPU, Call, Failed, Workload, require, seconds_of
 from benchmarks.scenes import PANDA, problems
 from warp_collision.examples import load_panda
+from warp_collision.planning import Planner
 
 # Pairs of links that VAMP's Panda leaves out beside adjacent ones.
 IGNORED = {
@@ -45,9 +49,11 @@ SCENES: dict[str, tuple[str, int]] = {
 }
 COUNT, MOTIONS = 4096, 100  # configurations of a scene, and motions of each length
 LENGTHS = (0.1, 0.3, 1.0, 3.0)  # of motions [rad]
+TRIES = 5  # of which a planner's time is the median
 TIMES = 25  # that VAMP goes along a free motion in one call, so that the call itself is little
 PER_RADIAN = 32  # configurations of VAMP's planners
 LANES = 8  # configurations that VAMP looks at together
+MARGIN = 5e-4  # that paths keep, as one goal has no more than 0.68 mm [m]
 TOLERANCE = 1e-3  # of the library's proof [m]
 ROUNDING = 1e-5  # clearance that float32 may tell wrong [m]
 STEPS = (16e-3, 4e-3, 1e-3, 1e-4)  # [m] of the judge's samples
@@ -62,7 +68,7 @@ def load() -> Any:
 
 
 def mapping_of(scene: str) -> dict[str, dict[str, Any]]:
-    """Obstacles of a problem, those in its middle first; or plates.
+    """Obstacles of a problem, those in its middle first, all but in `SCENES`; or plates.
 
     The plates are eight of 30 cm by 30 cm by 1 mm, anywhere around the robot.
     """
@@ -74,7 +80,7 @@ def mapping_of(scene: str) -> dict[str, dict[str, Any]]:
         poses = np.concatenate((places + np.array([0.0, 0.0, 0.4]), turns), axis=1).tolist()
         plates = [{"dims": (0.3, 0.3, 1e-3), "pose": pose} for pose in poses]
         return {"cuboid": {str(i): plate for i, plate in enumerate(plates)}}
-    name, count = SCENES[scene]
+    name, count = SCENES.get(scene, (scene, None))
     problem, mapping = problems()[name], {"cuboid": {}, "capsule": {}}
     found = [(k, item) for k in ("cuboid", "cylinder") for item in problem.get(k, {}).values()]
     middle = np.median([item["pose"][:3] for _, item in found], axis=0)
@@ -207,6 +213,61 @@ def motions(case: Case, asked: Tensor) -> dict[str, Call]:
     return calls
 
 
+def first_paths(vamp: Any, names: list[str]) -> dict[str, Call]:
+    """Both on problems, one after the other; their paths are judged."""
+    *_, plan, settings, _simplifier = vamp.configure_robot_and_planner_with_kwargs("panda", "rrtc")
+    runs: dict[str, list[Callable[[], Any]]] = {"library": [], "VAMP": []}
+    judges, own_clock = [], []
+
+    def theirs(rows: list[Any], environment: Any) -> Any:
+        return plan(*rows, environment, settings, vamp.panda.halton())
+
+    for name in names:
+        case = Case(vamp, name)
+        ends = torch.tensor([problems()[name][end] for end in ("start", "goal")])
+        if case.hits(ends).any():
+            continue
+        options = {"self_collision": case.pairs, "margin": MARGIN}
+        planner = Planner(case.robot, case.world, until="first", **options)
+
+        runs["library"].append(partial(planner.plan, *ends.split(1)))
+        runs["VAMP"].append(partial(theirs, [*ends.numpy()], case.environment))
+        judges.append(partial(case.judge.judge, scene=case.scene, steps=STEPS))
+        own_clock.append(np.median([1e-6 * runs["VAMP"][-1]().nanoseconds for _ in range(TRIES)]))
+    notes = {"library": "", "VAMP": f" ({spread(own_clock)} by its own clock)"}
+    calls = {}
+    for name, plans in runs.items():
+        depths = []
+        for run, judge in zip(plans, judges, strict=True):
+            found = run()
+            if found.free if name == "library" else found.solved:
+                path = found.joints[0] if name == "library" else found.path
+                depths.append(-judge(path.numpy().astype(float)).clearance)
+        deep = [depth for depth in depths if depth > ROUNDING]
+        require(name == "VAMP" or not deep, "a path that is called free is not")
+        note = f"{spread([milliseconds_of(run) for run in plans])}{notes[name]}, "
+        note += f"{len(depths)} of {len(plans)} solved, {len(deep)} of the paths touch"
+        note += f", up to {1e3 * max(deep):.1f} mm deep" if deep else ""
+        calls[name] = Call(partial(run_all, plans), len(plans), note=note)
+    return calls
+
+
+def spread(values: list[Any]) -> str:
+    """Median and 95th percentile of milliseconds."""
+    return f"median {np.median(values):.2g} ms, 95 % {np.percentile(values, 95.0):.2g} ms"
+
+
+def milliseconds_of(run: Callable[[], object]) -> float:
+    """Median of some runs, of work of this process."""
+    return 1e3 * float(np.median([seconds_of(Call(run))[1] for _ in range(TRIES)]))
+
+
+def run_all(runs: list[Callable[[], object]]) -> None:
+    """One after the other."""
+    for run in runs:
+        run()
+
+
 def workloads(vamp: Any, options: Any) -> Iterator[Workload]:
     """Those of all scenes."""
     count, n_motions = (max(5, round(n * options.scale)) for n in (COUNT, MOTIONS))
@@ -220,6 +281,8 @@ def workloads(vamp: Any, options: Any) -> Iterator[Workload]:
             *((f"motions of {x} rad", "motion", partial(motions, case, asked[x])) for x in LENGTHS),
         ):
             yield Workload(f"{name}, {what}", unit, make)
+    names = [*problems()][:: round(1.0 / min(1.0, options.scale))]
+    yield Workload("first path", "problem", partial(first_paths, vamp, names))
 
 
 add_options = harness.timing_options

@@ -56,6 +56,7 @@ class Panda:
         ]
         self.pairs = self.robot.self_collision_pairs(ignore=ignored)
         self.Path = type("Path", (Path,), {"robot": self})
+        self.halton = object
 
     def validate(self, row, environment) -> bool:
         return self.is_blind or bool(self._are_free(row[None], environment).all())
@@ -82,8 +83,18 @@ def stand_in(is_blind: bool = False) -> types.SimpleNamespace:
     def values(*given):
         return given
 
+    panda = Panda(is_blind)
+
+    def straight(start, goal, environment, settings, sampler):
+        path = types.SimpleNamespace(numpy=lambda: np.stack((start, goal)))
+        return types.SimpleNamespace(solved=True, path=path, nanoseconds=7e6)
+
     return types.SimpleNamespace(
-        Environment=Environment, Cuboid=values, Cylinder=values, panda=Panda(is_blind)
+        Environment=Environment,
+        Cuboid=values,
+        Cylinder=values,
+        panda=panda,
+        configure_robot_and_planner_with_kwargs=lambda robot, name: (panda, straight, None, None),
     )
 
 
@@ -111,6 +122,15 @@ def test_wrong_answers_are_told(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "vamp", stand_in(is_blind=True))
     assert main(["vamp", *FEW, "cage, many"]) == 1
     assert "WrongResultError" in capsys.readouterr().out
+
+
+def test_first_paths_are_judged(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "vamp", stand_in())
+    assert main(["vamp", *FEW, "first path"]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"library: median .* ms, 1 of 1 solved, 0 of the paths touch", printed)
+    assert "(median 7 ms, 95 % 7 ms by its own clock)" in printed
+    assert re.search(r"by its own clock\), 1 of 1 solved, 1 of the paths touch, up to \d", printed)
 
 
 @pytest.mark.parametrize("seed", range(5))
