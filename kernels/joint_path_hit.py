@@ -75,8 +75,9 @@ from warp_collision.kernels.scene_walk import Scene, env_of_row, is_env
 
 wp.set_module_options(FEW_THREADS)
 
-# Sum of the joints' changes of the first parts of a segment [rad], and their largest level.
-LONGEST_PART = wp.constant(2.5)
+# Sum of the joints' changes of the first parts of a segment [rad], and their largest level. Most
+# longer parts of free motions of a Panda are halved, so that looking at them is lost time.
+LONGEST_PART = wp.constant(1.6)
 MOST_FIRST_LEVEL = wp.constant(6)
 # Bounds of derivatives over a segment for each radian of its joints' changes, and at most: bounds
 # over shorter intervals are tighter. These are 2 % above those of eight everywhere.
