@@ -74,7 +74,11 @@ def map_of(problem: dict[str, Any], seed: int) -> wc.OccupancyMap:
 
 
 def plan(
-    problem: dict[str, Any], seen: wc.OccupancyMap, robot: wc.RobotSpheres, margin: float
+    problem: dict[str, Any],
+    seen: wc.OccupancyMap,
+    robot: wc.RobotSpheres,
+    margin: float,
+    tries: int = 1,
 ) -> tuple[str, Any]:
     """How start and goal stand to the map, and the path (horizon, 7) that is free of it, or None.
 
@@ -89,16 +93,20 @@ def plan(
     is_free = not wc.any_in_collision(spheres[:, None], world).any()
     seen.clear(robot, ends, margin=margin)
     world.update("never seen", seen.to_voxel_grid().unseen)
-    found = optimize_paths(
-        ends[:1],
-        ends[1:],
-        robot,
-        world,
-        until="first",
-        on_invalid_endpoints="mark",
-        generator=torch.Generator().manual_seed(0),
-    )
-    path = found.joints[0].numpy() if found.free.all() else None
+    path = None
+    for seed in range(tries):
+        found = optimize_paths(
+            ends[:1],
+            ends[1:],
+            robot,
+            world,
+            until="first",
+            on_invalid_endpoints="mark",
+            generator=torch.Generator().manual_seed(seed),
+        )
+        if found.free.all():
+            path = found.joints[0].numpy()
+            break
     return "free" if is_free else "in voxels never seen", path
 
 
@@ -106,9 +114,10 @@ def add_options(parser: Any) -> None:
     """Which problems, and what is taken for free."""
     parser.add_argument("--problems", nargs="+", default=[*problems()], metavar="NAME")
     parser.add_argument("--margin", type=float, default=0.02, help="around the robot [m]")
+    parser.add_argument("--tries", type=int, default=1, help="of the planner (default 1)")
 
 
-def solve(names: list[str], margin: float) -> dict[str, np.ndarray]:
+def solve(names: list[str], margin: float, tries: int = 1) -> dict[str, np.ndarray]:
     """By how start and goal stand to the map: problems, those solved, and paths that hit."""
     from path_judge import Judge, Scene
 
@@ -118,7 +127,7 @@ def solve(names: list[str], margin: float) -> dict[str, np.ndarray]:
     for index, name in enumerate(known):
         if name not in names:
             continue
-        ends, path = plan(known[name], map_of(known[name], index), robot, margin)
+        ends, path = plan(known[name], map_of(known[name], index), robot, margin, tries)
         counts.setdefault(ends, np.zeros(3, int))[0] += 1
         if path is None:
             print(f"{name}: not solved, start or goal {ends}", flush=True)
@@ -138,7 +147,7 @@ def table_of(counts: dict[str, np.ndarray]) -> str:
 
 def run(options: Any) -> str:
     """The table; fails where a path hits the problem."""
-    counts = solve(options.problems, options.margin)
+    counts = solve(options.problems, options.margin, options.tries)
     if any(row[2] for row in counts.values()):
         raise Failed(table_of(counts))
     return table_of(counts)
