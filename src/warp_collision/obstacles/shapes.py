@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, get_args
 
 import numpy as np
 
@@ -230,7 +230,30 @@ class Capsule(_Symmetric):
 
 
 @dataclass(frozen=True)
-class Cylinder(_Symmetric):
+class _Round(_Symmetric):
+    """A shape around the z axis, of a radius and a height, whose middle is the origin."""
+
+    radius: float
+    height: float
+
+    def __post_init__(self) -> None:
+        _require_lengths(self)
+
+    @property
+    def half_extents(self) -> np.ndarray:
+        """(3,) half edges of the bounding box [m]."""
+        return np.array([self.radius, self.radius, 0.5 * self.height])
+
+    def stretched(self, scale: np.ndarray, tolerance: float) -> Self | None:
+        """As `Sphere.stretched`, but that the scale along its axis may be another."""
+        across, along = float(scale[:2].mean()), float(scale[2])
+        if np.ptp(scale[:2]) > tolerance * across:
+            return None
+        return replace(self, radius=self.radius * across, height=self.height * along)
+
+
+@dataclass(frozen=True)
+class Cylinder(_Round):
     """A cylinder around the z axis, whose middle is the origin.
 
     Attributes:
@@ -245,22 +268,6 @@ class Cylinder(_Symmetric):
     """
 
     kind: ClassVar[ShapeKind] = ShapeKind.CYLINDER
-    radius: float
-    height: float
-
-    def __post_init__(self) -> None:
-        _require_lengths(self)
-
-    @property
-    def half_extents(self) -> np.ndarray:
-        """(3,) half edges of the bounding box [m]."""
-        return np.array([self.radius, self.radius, 0.5 * self.height])
-
-    def stretched(self, scale: np.ndarray, tolerance: float) -> Shape | None:
-        """As `Sphere.stretched`, but that the scale along its axis may be another."""
-        across, along = float(scale[:2].mean()), float(scale[2])
-        is_round = np.ptp(scale[:2]) <= tolerance * across
-        return Cylinder(self.radius * across, self.height * along) if is_round else None
 
     def tessellate(self) -> Triangles:
         """A mesh around the shape, which sticks out by at most 0.031 % of the radius."""
@@ -270,7 +277,7 @@ class Cylinder(_Symmetric):
 
 
 @dataclass(frozen=True)
-class Cone(_Symmetric):
+class Cone(_Round):
     """A cone around the z axis with its tip up, whose middle is the origin.
 
     Attributes:
@@ -285,16 +292,6 @@ class Cone(_Symmetric):
     """
 
     kind: ClassVar[ShapeKind] = ShapeKind.CONE
-    radius: float
-    height: float
-
-    def __post_init__(self) -> None:
-        _require_lengths(self)
-
-    @property
-    def half_extents(self) -> np.ndarray:
-        """(3,) half edges of the bounding box [m]."""
-        return np.array([self.radius, self.radius, 0.5 * self.height])
 
     @property
     def kernel_size(self) -> np.ndarray:
@@ -304,12 +301,6 @@ class Cone(_Symmetric):
     def without(self, rotation: np.ndarray) -> Cone | None:
         """The cone itself, if its tip is still up."""
         return self if 1.0 - rotation[2, 2] < _ROUNDING else None
-
-    def stretched(self, scale: np.ndarray, tolerance: float) -> Shape | None:
-        """As `Cylinder.stretched`."""
-        across, along = float(scale[:2].mean()), float(scale[2])
-        is_round = np.ptp(scale[:2]) <= tolerance * across
-        return Cone(self.radius * across, self.height * along) if is_round else None
 
     def tessellate(self) -> Triangles:
         """A mesh around the shape, which sticks out by at most 0.031 % of the radius."""
