@@ -26,7 +26,7 @@ from warp_collision import (
 from warp_collision.examples import load_panda
 from warp_collision.io import Obstacle
 from warp_collision.robot.checks.robot_scene import RobotScene
-from warp_collision.viewer import contact_sheet, render, sphere_sheet
+from warp_collision.viewer import contact_sheet, render, rendering, sphere_sheet
 from warp_collision.viewer.camera import look
 from warp_collision.viewer.colors import FREE, HIT, OBSTACLE, THEMES, clearance_colors
 from warp_collision.viewer.contact_sheet import uncovered_faces
@@ -147,6 +147,20 @@ def test_two_paths_stand_side_by_side(panda):
     gap = image[60:200, 318:322].astype(int)
     paper = np.round(255 * np.array(THEMES["light"].paper))
     assert np.abs(gap - paper).max() <= 2
+
+
+def test_the_title_says_what_all_paths_are(panda, monkeypatch):
+    """Also where the first path is free and the second one collides."""
+    drawn = []
+    monkeypatch.setattr(rendering, "compose", lambda page: drawn.append(page) or compose(page))
+    free, hits = sweep()[:2], sweep()
+    render(plate(), panda, {"short": free, "long": hits}, size=SIZE)
+    render(plate(), panda, {"short": free, "start": free[:1]}, size=SIZE)
+    render(plate(), panda, torch.stack((free[:1], hits[2:3], hits[-1:])), size=SIZE)
+    titles = [page.title for page in drawn]
+    assert titles[:2] == ["1 of 2 paths proven free", "2 of 2 paths proven free"]
+    assert titles[2] == "2 of 3 configurations free"
+    assert [scene.heading.split(":")[0] for scene in drawn[0].scenes] == ["short", "long"]
 
 
 def test_a_large_floor_does_not_shrink_the_robot(panda):

@@ -37,9 +37,9 @@ from warp_collision.launching.deferred_free import (
 from warp_collision.launching.graph_memory import keep_for_graphs, memory_key
 from warp_collision.launching.recorded_launch import Argument, Command
 from warp_collision.launching.warp_runtime import (
+    compiling_announced,
     objects_loaded_in_turn,
     quiet_warp,
-    slow_loads_announced,
 )
 
 T = TypeVar("T")
@@ -102,7 +102,7 @@ def _command(kernel: Any, device: str) -> Command:
     command = _state.commands.get(key)
     if command is None:
         # Recording loads the module, which two threads must not do at once.
-        with _record_lock, slow_loads_announced(device):
+        with _record_lock, compiling_announced(device):
             _require_loadable(kernel, device)
             command = _state.commands[key] = Command(kernel, device)
             _loaded.add((kernel.module, device))
@@ -146,7 +146,7 @@ def load_kernels(kernels: Sequence[Any], device: torch.device) -> None:
     remaining = iter(others)  # of a list, so that threads may share it
     helpers = min(n_compilers(), len(new)) - 1
     current = nullcontext() if device == CPU else as_current(device)
-    with _record_lock, slow_loads_announced(place), quiet_warp(), current:
+    with _record_lock, compiling_announced(place), quiet_warp(), current:
         with objects_loaded_in_turn() as may_use_threads:
             # Threads of their own: those of the pool may be waiting for this lock.
             with ThreadPoolExecutor(max(1, helpers)) as pool:
@@ -268,7 +268,7 @@ class RepeatedLaunch:
         arguments: Sequence[Argument],
         changing: Sequence[int],
     ):
-        with _record_lock, slow_loads_announced("cpu"):
+        with _record_lock, compiling_announced("cpu"):
             self._command = Command(kernel, "cpu")
         self._dim, self._arguments, self._changing = dim, list(arguments), changing
         self._changes: list[Callable[[Any], None]] | None = None

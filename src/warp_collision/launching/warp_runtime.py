@@ -6,8 +6,10 @@ import importlib
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import warp as wp
@@ -68,37 +70,51 @@ def quiet_warp() -> Iterator[None]:
 
 
 @contextmanager
-def slow_loads_announced(device: str) -> Iterator[None]:
-    """Says on standard error, once in a process, why a first call takes seconds.
+def compiling_announced(device: str) -> Iterator[None]:
+    """Says on standard error, once in a process, that kernels are being compiled.
 
-    Modules that are in Warp's kernel cache are loaded in milliseconds. `WARP_COLLISION_QUIET=1` in
-    the environment turns this off.
+    Modules of Warp's kernel cache are loaded without a word, and so are those that are compiled
+    within a second. `WARP_COLLISION_QUIET=1` in the environment turns this off.
     """
     if _announced.is_set() or os.environ.get("WARP_COLLISION_QUIET", "0") not in ("", "0"):
         yield
         return
-    timer = threading.Timer(_PATIENCE, _announce, (device,))
-    timer.daemon = True
-    timer.start()
+    ended = threading.Event()
+    threading.Thread(target=_announce, args=(device, ended), daemon=True).start()
     try:
         yield
     finally:
-        timer.cancel()
+        ended.set()
 
 
 _PATIENCE = 1.0  # [s]
+_IMPORTED = time.time()
 _announced = threading.Event()
 
 
-def _announce(device: str) -> None:
-    if not _announced.is_set():
-        _announced.set()
-        print(
-            f"warp-collision: compiling kernels for {device}, once for this version; "
-            "`warp-collision compile` does it ahead",
-            file=sys.stderr,
-            flush=True,
-        )
+def _is_compiling() -> bool:
+    """Whether a thread of this process compiles a module: Warp does so in a folder of its cache.
+
+    A process that was killed leaves such a folder, and another one may have its number.
+    """
+    cache = Path(wp.config.kernel_cache_dir or os.devnull)
+    for folder in cache.glob(f"*_p{os.getpid()}*"):
+        with suppress(FileNotFoundError):  # Warp renames it at the end
+            if folder.stat().st_mtime > _IMPORTED:
+                return True
+    return False
+
+
+def _announce(device: str, ended: threading.Event) -> None:
+    while not ended.wait(_PATIENCE) and not _announced.is_set():
+        if _is_compiling():
+            _announced.set()
+            print(
+                f"warp-collision: compiling kernels for {device}, once for this version; "
+                "`warp-collision compile` does it ahead",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 @contextmanager

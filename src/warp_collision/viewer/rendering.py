@@ -101,7 +101,8 @@ def render(
         look_at: what is in the middle: a point (3,) [m], or the name of an obstacle or a link.
         size: width and height [pixels]; by default 1280 x 800, and 960 x 640 of films.
         background: "light" or "dark".
-        title: a line above; by default what is known of the first path. "" for none.
+        title: a line above; by default what is known of the path, or how many of the paths are
+            free. "" for none.
         facts: a line below the title.
         labels: whether start, goal, contacts and obstacles are labelled.
         spheres: whether all spheres of the robot are drawn.
@@ -318,8 +319,11 @@ def _target(
 
 
 def _title(world: MeshWorld, found: Sequence[PathFacts], env: int) -> str:
-    if found:
-        return cut(escaped(found[0].verdict()))
+    if len(found) == 1:
+        return escaped(found[0].verdict())
+    if found:  # each has its own verdict in its heading
+        n_free, moves = sum(one.is_free for one in found), any(one.n_segments for one in found)
+        return f"{n_free} of {len(found)} {'paths proven' if moves else 'configurations'} free"
     count = len(world.names(env))
     return f"{count} obstacle{'' if count == 1 else 's'}"
 
