@@ -36,48 +36,54 @@ class Blend:
         self._at = np.concatenate(([0.0], np.cumsum(1.0 / speed)))  # of corners, at full speed [s]
         rise = (limits.acceleration / limits.jerk)[ways.any(axis=0)]  # of joints that move
         self._windows = _WINDOW * float((1.0 / self._slopes).max()), float(rise.max())
-        self._shares = np.ones(len(corners))
+        self._shares = np.ones(len(corners) - 2)  # of speeds at inner corners
+        self._places = np.union1d(self._at, np.linspace(0.0, self._at[-1], _FINE))
+        self._grown = self._grown_squares()
 
     def slow_down(self, pieces: NDArray[np.int64]) -> None:
         """Halves the speed at corners that are nearest to some pieces (m,) of the spline."""
         inner = self._place[1:-1]
         if len(inner) > 0 and len(pieces) > 0:
             nearest = np.abs(inner - (pieces[:, None] + 0.5)).argmin(axis=1)
-            self._shares[1 + np.unique(nearest)] *= 0.5
+            self._shares[np.unique(nearest)] *= 0.5
 
     def points(self, n_pieces: int) -> _Array:
         """Control points (n_pieces + 3, n_joints) of a spline, those at each end equal."""
-        at = np.union1d(self._at, np.linspace(0.0, self._at[-1], _FINE))
-        times = self._times(at)
+        at, times = self._places, self._times()
         pad = 0.5 * sum(self._windows)  # a mean begins before what it is of
         moments = np.linspace(-pad, times[-1] + pad, 2 * _FINE)
-        path = _between(np.interp(moments, times, at), self._at, self._corners)
+        path = _between(np.interp(moments, times, at), self._at, self._corners.T)
         for window in self._windows:
             path = _means(path, moments, window)
         self._place = (np.interp(self._at, at, times) + pad) * n_pieces / (times[-1] + 2.0 * pad)
-        points = _between(np.linspace(moments[0], moments[-1], n_pieces + 1), moments, path)
-        points = np.concatenate((points[:1], points, points[-1:]))
+        knots = np.linspace(moments[0], moments[-1], n_pieces + 1)
+        points = np.empty((n_pieces + 3, len(path)))
+        points[2:-2] = _between(knots, moments, path)[:, 1:-1].T
         points[:3], points[-3:] = self._corners[0], self._corners[-1]
         return points
 
-    def _times(self, at: _Array) -> _Array:
+    def _grown_squares(self) -> _Array:
+        """By how much squares of speeds (inner corners, places) grow from a corner to a place."""
+        slopes, corners = self._slopes[:, None], self._at[1:-1, None]
+        slope = np.where(self._places < corners, slopes[:-1], slopes[1:])
+        return 2.0 * slope * np.abs(self._places - corners)
+
+    def _times(self) -> _Array:
         """When places are passed [s], by speeds whose squares grow linearly from corners on."""
-        squares = np.ones(len(at))
-        inner = range(1, len(self._corners) - 1)
-        for corner in inner:
-            slope = np.where(at < self._at[corner], *self._slopes[corner - 1 : corner + 1])
-            grown = self._shares[corner] ** 2 + 2.0 * slope * np.abs(at - self._at[corner])
-            squares = np.minimum(squares, grown)
-        speeds = np.sqrt(squares)
-        return np.concatenate(([0.0], np.cumsum(2.0 * np.diff(at) / (speeds[1:] + speeds[:-1]))))
+        squares = self._shares[:, None] ** 2 + self._grown
+        speeds = np.sqrt(squares.min(axis=0, initial=1.0))
+        steps = 2.0 * np.diff(self._places) / (speeds[1:] + speeds[:-1])
+        return np.concatenate(([0.0], np.cumsum(steps)))
 
 
 def _between(at: _Array, knots: _Array, values: _Array) -> _Array:
-    """Values (m, n_joints) between those at knots, linearly."""
+    """Values (n_joints, m) between those at knots, linearly."""
     index = np.searchsorted(knots[1:-1], at)
-    share = (at - knots[index]) / (knots[index + 1] - knots[index])
-    share = np.minimum(np.maximum(share, 0.0), 1.0)  # np.clip takes five times as long
-    return values[index] + share[:, None] * (values[index + 1] - values[index])
+    begin, span = knots.take(index), (knots[1:] - knots[:-1]).take(index)
+    # np.clip takes five times as long.
+    share = np.minimum(np.maximum((at - begin) / span, 0.0), 1.0)
+    change = (values[:, 1:] - values[:, :-1]).take(index, axis=1)
+    return values.take(index, axis=1) + share * change
 
 
 def _means(path: _Array, moments: _Array, window: float) -> _Array:
@@ -86,10 +92,11 @@ def _means(path: _Array, moments: _Array, window: float) -> _Array:
     if window <= step:
         return path
     reach = int(np.ceil(0.5 * window / step)) + 1
-    rows = np.concatenate((path[:1].repeat(reach, 0), path, path[-1:].repeat(reach, 0)))
-    knots = moments[0] + step * np.arange(-reach, len(path) + reach)
-    whole = np.concatenate((np.zeros_like(rows[:1]), np.cumsum(rows[1:] + rows[:-1], axis=0)))
-    begin, end = (
-        _between(moments + side * window, knots, 0.5 * step * whole) for side in (-0.5, 0.5)
-    )
-    return (end - begin) / window
+    rest = path[:, :1].repeat(reach, axis=1), path[:, -1:].repeat(reach, axis=1)
+    rows = np.concatenate((rest[0], path, rest[1]), axis=1)
+    knots = moments[0] + step * np.arange(-reach, path.shape[1] + reach)
+    whole = np.zeros_like(rows)
+    np.cumsum(rows[:, 1:] + rows[:, :-1], axis=1, out=whole[:, 1:])
+    ends = np.concatenate((moments - 0.5 * window, moments + 0.5 * window))
+    sums = _between(ends, knots, 0.5 * step * whole)
+    return (sums[:, len(moments) :] - sums[:, : len(moments)]) / window

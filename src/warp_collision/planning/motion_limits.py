@@ -80,9 +80,9 @@ class MotionLimits(NamedTuple):
         values, found = curve.coefficients.numpy(), []
         for limit in self:  # the coefficients of one derivative after the other
             degree = values.shape[2] - 1
-            steps = np.diff(values, axis=2) if degree > 0 else np.zeros_like(values)
+            steps = values[:, :, 1:] - values[:, :, :-1] if degree > 0 else np.zeros_like(values)
             values = max(degree, 1) * steps / spans
-            found.append((np.abs(values).max(axis=2) / limit).max(axis=(1, 2)))
+            found.append((np.abs(values).max(axis=(1, 2)) / limit).max(axis=1))
         return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,11 +67,11 @@ def stopping_curve(corners: _Array, limits: MotionLimits) -> tuple[_Array, _Arra
         limits: of the joints. Each line is as fast as the joint that limits it allows.
     """
     spans, pieces = [], []
-    for begin, end in pairwise(corners):
-        change = end - begin
-        with np.errstate(divide="ignore"):
-            most = [float((limit / np.abs(change)).min()) for limit in limits]
-        if not np.abs(change).max() > 0.0:
+    changes = corners[1:] - corners[:-1]
+    with np.errstate(divide="ignore"):
+        bounds = [(limit / np.abs(changes)).min(axis=1).tolist() for limit in limits]
+    for begin, end, change, *most in zip(corners[:-1], corners[1:], changes, *bounds, strict=True):
+        if not change.any():
             spans.append(_REST)
             pieces.append(np.repeat(begin[None, None], 4, axis=1))
             continue

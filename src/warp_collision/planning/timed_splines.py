@@ -64,14 +64,14 @@ class Splines:
         return self.span * (self.points.shape[1] - DEGREE)
 
 
-def control_points(points: _Array) -> _Array:
+def control_points(points: _Array, dtype: type = np.float64) -> _Array:
     """Bernstein coefficients (batch, 3 pieces + 1, n_joints) of splines (batch, n, n_joints).
 
     Neighbouring pieces share the one where they meet.
     """
     before, inner, after = points[:, :-2], points[:, 1:-1], points[:, 2:]
     batch, n, joints = inner.shape
-    found = np.empty((batch, DEGREE * n - 2, joints))
+    found = np.empty((batch, DEGREE * n - 2, joints), dtype)
     found[:, ::DEGREE] = (before + 4.0 * inner + after) / 6.0
     found[:, 1::DEGREE] = (2.0 * inner[:, :-1] + inner[:, 1:]) / 3.0
     found[:, 2::DEGREE] = (inner[:, :-1] + 2.0 * inner[:, 1:]) / 3.0
@@ -114,6 +114,7 @@ class SplineDescent:
         self.problems, self.limits = problems, limits
         with np.errstate(divide="ignore"):
             self._inverse_limits = torch.from_numpy(1.0 / np.stack(limits))
+        self._low, self._high = problems.limits.cpu().double().numpy().T
         pairs = problems.changing_pairs
         self._term = CollisionTerm(
             problems.robot,
@@ -131,7 +132,7 @@ class SplineDescent:
     def hits(self, points: _Array, rows: _Rows) -> NDArray[np.bool_]:
         """Pieces (m, pieces) of the splines of rows (m,) that are not proven free."""
         device = self.problems.world.device
-        on_device = torch.from_numpy(control_points(points)).float().to(device)
+        on_device = torch.from_numpy(control_points(points, np.float32)).to(device)
         index = torch.from_numpy(rows).to(device)
         return self.problems.curve_hits(on_device, index, DEGREE).cpu().numpy()
 
@@ -157,7 +158,7 @@ class SplineDescent:
 
     def start(self, points: _Array) -> _Array:
         """Moves the inner control points of splines off the joint limits, if they keep them."""
-        low, high = self.problems.limits.cpu().double().numpy().T
+        low, high = self._low, self._high
         room = np.minimum(_FROM_LIMITS, 0.25 * (high - low))
         inside = ((points >= low - _AT_LIMIT) & (points <= high + _AT_LIMIT)).all(axis=1)
         moved = np.where(inside[:, None], np.clip(points, low + room, high - room), points)
@@ -166,10 +167,9 @@ class SplineDescent:
 
     def _joint_limits(self, points: _Array) -> _Array:
         """Limits (batch, n_joints, 2) of inner control points; of paths beyond them their own."""
-        limits = self.problems.limits.cpu().double().numpy()
         inner = points[:, _FIXED:-_FIXED]
-        low = np.minimum(limits[:, 0], inner.min(axis=1) - _NO_ROOM)
-        high = np.maximum(limits[:, 1], inner.max(axis=1) + _NO_ROOM)
+        low = np.minimum(self._low, inner.min(axis=1) - _NO_ROOM)
+        high = np.maximum(self._high, inner.max(axis=1) + _NO_ROOM)
         return np.stack((low, high), axis=2)
 
     def _step(self, state: _State, gradient: Tensor, rows: _Rows) -> None:

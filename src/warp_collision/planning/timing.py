@@ -198,13 +198,18 @@ def timed(
         for row, part in enumerate(parts):
             _require_time(row, part, corners[row], limits, robot)
         stops = np.array([len(each) > 2 for each in corners])
+        faster = np.zeros_like(stops)
         if max_iterations > 0:
             moves = np.array([bool((each[0] != each[1]).any()) for each in corners])
             descent = SplineDescent(problems, limits)
-            stops &= ~_make_faster(parts, corners, moves, descent, max_iterations)
+            faster = _make_faster(parts, corners, moves, descent, max_iterations)
         parts = [ends.around(part) for ends, part in zip(around, parts, strict=True)]
         moving = np.array([ends.are_moving for ends in around])
-        return _certified(_within_limits(parts, limits, moving), problems, limits, stops)
+        curve = _within_limits(parts, limits, moving)
+        # Splines are proven, to the bit, unless pieces are cut or added.
+        pieces = np.array([len(coefficients) for _, coefficients in parts])
+        proven = faster & ~moving & (pieces == curve.coefficients.shape[1])
+        return _certified(curve, problems, limits, stops & ~faster, proven)
 
 
 def _paths(path: Tensor, robot: RobotSpheres, world: MeshWorld) -> Tensor:
@@ -241,12 +246,11 @@ def _require_time(
             )
 
 
-def _proven(curve: JointCurve, problems: Problems, rows: Tensor) -> tuple[Tensor, Tensor]:
+def _proven(points: Tensor, degree: int, problems: Problems, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Which curves (m,) of rows (m,) are proven free, and with which tolerances (m,) [m].
 
-    A smaller one where the curve is nearer than the margin.
+    By their control points. A smaller tolerance where the curve is nearer than the margin.
     """
-    points = curve.points(rows.device)
     free = torch.zeros_like(rows, dtype=torch.bool)
     margins = points.new_full(rows.shape, problems.margin)
     for finer in _FINER:
@@ -254,7 +258,7 @@ def _proven(curve: JointCurve, problems: Problems, rows: Tensor) -> tuple[Tensor
             break
         margins[~free] = finer * problems.margin
         margin = points.new_full((1,), finer * problems.margin)
-        free |= ~problems.curve_hits(points, rows, curve.degree, margin).any(1)
+        free |= ~problems.curve_hits(points, rows, degree, margin).any(1)
     return free, margins
 
 
@@ -262,7 +266,8 @@ def _lower_margins(parts: list[_Piecewise], rows: NDArray[np.int64], problems: P
     """Lowers margins of rows (m,) to what their curves are proven to keep; whether one is less."""
     index = torch.from_numpy(rows).to(problems.margins.device)
     curve = JointCurve.from_pieces([parts[row] for row in rows])
-    _, problems.margins[index] = _proven(curve, problems, index)
+    points = curve.points(index.device)
+    _, problems.margins[index] = _proven(points, curve.degree, problems, index)
     return bool((problems.margins[index] < problems.margin).any())
 
 
@@ -369,12 +374,19 @@ def _within_limits(
 
 
 def _certified(
-    curve: JointCurve, problems: Problems, limits: MotionLimits, stops: NDArray[np.bool_]
+    curve: JointCurve,
+    problems: Problems,
+    limits: MotionLimits,
+    stops: NDArray[np.bool_],
+    proven: NDArray[np.bool_],
 ) -> TimedPaths:
-    """Curves with what is proven of them."""
+    """Curves with what is proven of them, or was before."""
     rows = torch.arange(len(curve), device=problems.world.device)
-    free, _ = _proven(curve, problems, rows)
-    lower = problems.curve_clearance(curve.points(rows.device), rows, curve.degree)
+    points, free = curve.points(rows.device), torch.from_numpy(proven).to(rows.device)
+    if not proven.all():
+        left = rows[~free]
+        free[left], _ = _proven(points[left], curve.degree, problems, left)
+    lower = problems.curve_clearance(points, rows, curve.degree)
     lower = torch.where(free[:, None], lower.clamp(min=0.0), lower)
     world, itself = lower.unbind(1)
     velocity, acceleration, jerk = map(torch.from_numpy, limits.shares(curve))

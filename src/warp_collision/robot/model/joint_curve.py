@@ -545,6 +545,8 @@ def _elevated(coefficients: _Array, degree: int) -> _Array:
 
 def _with_pieces(times: _Array, coefficients: _Array, count: int) -> tuple[_Array, _Array]:
     """The same curve in so many pieces: the last one is cut into equal parts."""
+    if count == len(coefficients):
+        return times, coefficients
     parts = count - len(coefficients) + 1
     rest, pieces = coefficients[-1], list(coefficients[:-1])
     for left in range(parts, 1, -1):
