@@ -32,7 +32,7 @@ from warp_collision.robot.fitting.fit_cache import cached_result
 from warp_collision.robot.fitting.pieces import bisected, centers, chunks, distinct, radii
 from warp_collision.robot.fitting.solid import Solid
 
-_VERSION = 8  # of the algorithm: another one for each change of what it returns
+_VERSION = 9  # of the algorithm: another one for each change of what it returns
 _MOST_PIECES = 24  # of a link
 _SLABS = 6  # along each axis, between which it may be cut
 _LEAST_GAIN = 0.002  # of the volume of the link's hull: what a cut has to save
@@ -59,6 +59,7 @@ _EVERYWHERE = np.array([3 * [-np.inf], 3 * [np.inf]])
 _NOT_CONVEX, _MOST_PAIRS = _LEAST_GAIN / 3.0, 1 << 28
 _INSIDE = 0.499  # winding number from which on a point is inside
 _DIGITS = 6  # of coordinates [m] that are kept
+_FLAT = 1.0e-12  # [m], by which rounding alone makes two distances differ
 
 Array = NDArray[np.float64]
 
@@ -106,24 +107,21 @@ def _cut(triangles: Array, accuracy: float) -> list[ConvexPiece]:
     coarse = _coarse(triangles)
     inside = _Inside(coarse)
     whole = _Region.of(coarse, _EVERYWHERE, inside)
-    parts, done = [_Part.of(triangles, whole, inside)], []
     least = _LEAST_GAIN * whole.volume
-    while parts and len(parts) + len(done) < _MOST_PIECES:
+    parts = [_Part.of(triangles, whole)]
+    while len(parts) < _MOST_PIECES:
         part = parts.pop(max(range(len(parts)), key=lambda i: parts[i].gain))
-        if part.gain > least:
-            is_last = len(parts) + len(done) + 2 == _MOST_PIECES
-            for side, half in zip(_sides(part.triangles, *part.cut), part.halves, strict=True):
-                # A cut saves no more than the volume.
-                if is_last or half.volume <= least:
-                    done.append((side, half.cell))
-                else:
-                    parts.append(_Part.of(side, half, inside))
+        if part.gain <= least:
+            parts.append(part)
+            break
+        if not part.halves:
+            parts.append(part.with_best_cut(inside, least))
         else:
-            done.append(part[:2])
+            sides = _sides(part.triangles, *part.cut)
+            parts += map(_Part.of, sides, part.halves)
     inside = _Inside(triangles)
     corners = (
-        _solid_hull(part, inside.corners(cell)).points
-        for part, cell in (*done, *(part[:2] for part in parts))
+        _solid_hull(part.triangles, inside.corners(part.region.cell)).points for part in parts
     )
     return [_piece(points, accuracy) for points in corners if len(points)]
 
@@ -297,31 +295,44 @@ class _Region(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What of a mesh is within a cell, and the best cut."""
+    """What of a mesh is within a cell, and the best cut once it is known."""
 
     triangles: Array
-    cell: Array
-    halves: list[_Region]  # that the cut makes
-    cut: tuple[int, float]
-    gain: float  # volume that the cut saves [m^3]
+    region: _Region
+    gain: float  # volume that a cut saves [m^3], at most before it is known
+    halves: Sequence[_Region] = ()  # that the cut makes
+    cut: tuple[int, float] = (0, 0.0)
 
     @classmethod
-    def of(cls, triangles: Array, region: _Region, inside: _Inside) -> _Part:
-        """Finds the best cut, by what all of the coarse mesh encloses."""
+    def of(cls, triangles: Array, region: _Region) -> _Part:
+        """Of the triangles within the region's cell; no cut saves more than its volume."""
+        return cls(triangles, region, region.volume)
+
+    def with_best_cut(self, inside: _Inside, least: float) -> _Part:
+        """With the best cut, by what all of the coarse mesh encloses, if it saves enough.
+
+        Bounds come first. Of a closed mesh the halves have at least the volume of the slabs, and
+        that of the hulls of a few extreme points of each half.
+        """
+        region, limit = self.region, self.region.volume - least
+        best = self._replace(gain=-np.inf)
         if len(region.triangles) == 0:
-            return cls(triangles, region.cell, [], (0, 0.0), -np.inf)
-        cuts = []
-        for axis in range(3):
-            place = _best_place(region, axis, inside)
-            sides = zip(
-                _sides(region.triangles, axis, place),
-                _halves(region.cell, axis, place),
-                strict=True,
-            )
-            halves = [_Region.of(*side, inside) for side in sides]
-            cuts.append((sum(half.volume for half in halves), axis, place, halves))
-        least, axis, place, halves = min(cuts, key=lambda cut: cut[:3])
-        return cls(triangles, region.cell, halves, (axis, place), region.volume - least)
+            return best
+        every = [_slabs(region, axis, inside) for axis in range(3)]
+        bounds = [sum(slab.volume for slab in slabs) for _, slabs in every]
+        for axis in np.argsort(bounds, kind="stable").tolist():
+            if bounds[axis] > limit:
+                break
+            bound, place = _best_place(*every[axis])
+            if bound > limit:
+                continue
+            sides = _sides(region.triangles, axis, place), _halves(region.cell, axis, place)
+            halves = [_Region.of(*side, inside) for side in zip(*sides, strict=True)]
+            volume = sum(half.volume for half in halves)
+            if (volume, axis) < (limit, best.cut[0]):
+                limit = volume
+                best = best._replace(halves=halves, cut=(axis, place), gain=region.volume - volume)
+        return best
 
 
 def _halves(cell: Array, axis: int, place: float) -> tuple[Array, Array]:
@@ -390,8 +401,8 @@ def _spread(count: int) -> Array:
 _SPREAD = _spread(_SUPPORTS)
 
 
-def _best_place(region: _Region, axis: int, inside: _Inside) -> float:
-    """Where along an axis a cut makes hulls of both sides of the least volume, about.
+def _slabs(region: _Region, axis: int, inside: _Inside) -> tuple[Array, list[_Hull]]:
+    """Places along an axis, and hulls of a few extreme points between each two of them.
 
     Args:
         region: with at least one triangle.
@@ -414,10 +425,16 @@ def _best_place(region: _Region, axis: int, inside: _Inside) -> float:
             _between_places(triangles, axis, places), itertools.pairwise(rings), strict=True
         )
     ]
+    return places, slabs
+
+
+def _best_place(places: Array, slabs: list[_Hull]) -> tuple[float, float]:
+    """The least volume of the hulls of both sides of a cut, about, and where that is."""
     below = [*itertools.accumulate(slabs[:-1], _joined)]
     above = [*itertools.accumulate(slabs[:0:-1], _joined)][::-1]
     volumes = [one.volume + other.volume for one, other in zip(below, above, strict=True)]
-    return float(places[1 + np.argmin(volumes)])
+    best = int(np.argmin(volumes))
+    return volumes[best], float(places[1 + best])
 
 
 def _joined(one: _Hull, other: _Hull) -> _Hull:
@@ -523,11 +540,18 @@ def _distances_of_few(
     facets = heights.argmax(axis=1)
     distances = np.maximum(np.take_along_axis(heights, facets[:, None], axis=1)[:, 0], 0.0)
     near = np.flatnonzero((distances > 0.0) & (distances <= limit))
-    # What is nearest is on a side that is seen from the point.
-    of, seen = np.nonzero(heights[near] > 0.0)
-    if len(of):
-        nearest = closest_point(corners[hull.simplices[seen]], points[near[of]])
-        exact = np.full(len(near), np.inf)
-        np.minimum.at(exact, of, np.linalg.norm(nearest - points[near[of]], axis=1))
+    if len(near):
+        exact = _apart(corners[hull.simplices[facets[near]]], points[near])
+        # Above the inside of that facet nothing is nearer. Else it is a side seen from the point.
+        beside = np.flatnonzero(exact > distances[near] + _FLAT)
+        of, seen = np.nonzero(heights[near[beside]] > 0.0)
+        if len(of):
+            apart = _apart(corners[hull.simplices[seen]], points[near[beside[of]]])
+            np.minimum.at(exact, beside[of], apart)
         distances[near] = exact
     return distances, facets
+
+
+def _apart(triangles: Array, points: Array) -> Array:
+    """(n,) distances of points (n, 3) from triangles (n, 3, 3)."""
+    return np.linalg.norm(closest_point(triangles, points) - points, axis=1)

@@ -10,6 +10,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +36,7 @@ from warp_collision.robot.model.urdf_model import LinkMesh, LinkShape, LinkSpher
 # Called with a link whose shapes are to be fitted, its number from 1, and the number of links.
 Progress = Callable[[str, int, int], object]
 Overshoot = float | Mapping[str, float] | None
+Reader = Callable[[Path], tuple[np.ndarray, np.ndarray]]  # vertices and faces of a file
 _MAX_LENGTH = 1000  # times max_overshoot: of longer meshes nearly none is covered, after minutes
 _MOST_THREADS = 4  # that fit links: each may take some 500 MB
 _PATIENCE = 3.0  # [s], after which, and as often, it is told which link is fitted
@@ -51,8 +54,9 @@ def spheres_of_shapes(
     if piece_overshoot is not None:
         validate.require_number("piece_overshoot", piece_overshoot, positive=True)
     links: dict[str, list[LinkSphere | _Part]] = {}
+    read = cache(_read)  # both arms of a robot often have the same files
     for shape in model.collisions:
-        links.setdefault(shape.link, []).append(_part(shape, overshoots[shape.link]))
+        links.setdefault(shape.link, []).append(_part(shape, overshoots[shape.link], read))
     parts = {
         link: [shape for shape in links.get(link, ()) if isinstance(shape, _Part)]
         for link in model.link_names
@@ -94,11 +98,13 @@ class _Part(NamedTuple):
     link_from_body: np.ndarray
 
 
-def _part(shape: LinkSphere | LinkShape | LinkMesh, overshoot: float | None) -> LinkSphere | _Part:
+def _part(
+    shape: LinkSphere | LinkShape | LinkMesh, overshoot: float | None, read: Reader
+) -> LinkSphere | _Part:
     """A shape, with its mesh if spheres can cover it; most that they cannot are in millimetres."""
     if isinstance(shape, LinkSphere):
         return shape
-    part = _as_part(shape)
+    part = _as_part(shape, read)
     limit = _MAX_DEFAULT_LENGTH if overshoot is None else _MAX_LENGTH * overshoot
     if isinstance(shape, LinkMesh) and not np.ptp(part.mesh.vertices, axis=0).max() <= limit:
         rule = "" if overshoot is None else f", {_MAX_LENGTH} max_overshoot,"
@@ -251,7 +257,11 @@ def mesh_in_link(shape: LinkShape | LinkMesh) -> trimesh.Trimesh:
     return _as_part(shape).mesh
 
 
-def _as_part(shape: LinkShape | LinkMesh) -> _Part:
+def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    return read_mesh(path.name, path)
+
+
+def _as_part(shape: LinkShape | LinkMesh, read: Reader = _read) -> _Part:
     """The mesh of a shape."""
     if isinstance(shape, LinkShape):
         pose = shape.link_from_shape
@@ -259,7 +269,7 @@ def _as_part(shape: LinkShape | LinkMesh) -> _Part:
     if shape.missing:
         raise FileNotFoundError(shape.missing)
     try:
-        mesh = trimesh.Trimesh(*read_mesh(shape.path.name, shape.path), process=False)
+        mesh = trimesh.Trimesh(*read(shape.path), process=False)
     except (FileNotFoundError, ValueError) as error:
         raise type(error)(f"link {short_repr(shape.link)}: {error}") from error
     scale = np.append(np.linalg.norm(shape.link_from_mesh[:3, :3], axis=0), 1.0)
