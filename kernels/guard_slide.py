@@ -14,6 +14,7 @@ import warp as wp
 from warp_collision.kernels.forward_kinematics import point_in_world
 from warp_collision.kernels.guard_motion import Guarded, GuardRules, Joints, limits_of
 from warp_collision.kernels.nearest_of_links import (
+    ALL_SLOTS,
     HEAD,
     BodyAtRest,
     Configuration,
@@ -94,7 +95,7 @@ def near_rows(
             found = nothing_near()
             found.distance = within + closing
             rest = BodyAtRest(at.robot.spheres, body, b, pose, center)
-            found = nearest_of_body(rest, guarded.scene, guarded.env, found)
+            found = nearest_of_body(rest, guarded.scene, guarded.env, ALL_SLOTS, found)
             if found.other >= 0:
                 found.distance -= closing * share_of(rules, found.other)
                 count = keep_row(at, near, count, found, False)

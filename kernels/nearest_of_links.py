@@ -63,6 +63,12 @@ wp.set_module_options(FEW_THREADS)
 
 # Numbers of a row before its derivative, see `write_row`.
 HEAD = wp.constant(11)
+# All obstacles of an env with few of them, as bits.
+ALL_SLOTS = wp.constant(wp.uint32(0xFFFFFFFF))
+# Vectors of what lanes found for a row: distance, slot, body, normal, center of the sphere, its
+# radius, and the slots that are left to the scalar functions, as bits.
+FOUND = wp.constant(11)
+FOUND_BYTES = wp.constant(11 * 32)
 # Of weights, by more than their rounding.
 LARGER = wp.constant(1.0 + 1.0e-5)
 
@@ -241,7 +247,13 @@ nearest_obstacles = make_walk(nearer_of_body, BodyAtRest, Nearest)
 
 @wp.func
 def nearest_of_few(
-    rest: BodyAtRest, scene: Scene, slots: wp.vec2i, blocks: wp.uint64, radius: float, best: Nearest
+    rest: BodyAtRest,
+    scene: Scene,
+    slots: wp.vec2i,
+    blocks: wp.uint64,
+    left: wp.uint32,
+    radius: float,
+    best: Nearest,
 ) -> Nearest:
     """Updates the nearest by a body against few obstacles, in the order of their boxes: on CPUs.
 
@@ -250,11 +262,11 @@ def nearest_of_few(
         scene: the obstacles.
         slots: of its env, see `filled_slots`.
         blocks: their boxes.
+        left: which of them, as bits.
         radius: of the body's ball, and more than the rounding of distances [m].
         best: so far.
     """
     body = rest.body
-    left = wp.uint32((wp.uint64(1) << wp.uint64(slots[1] - slots[0])) - wp.uint64(1))
     while left != wp.uint32(0):
         box = nearest_box(blocks, left, rest.center)
         # In a box it may be at any depth.
@@ -290,7 +302,15 @@ def nearest_of_few(
 
 
 @wp.func
-def nearest_of_body(rest: BodyAtRest, scene: Scene, env: int, best: Nearest) -> Nearest:
+def all_of(slots: wp.vec2i) -> wp.uint32:
+    """The slots of an env, `FEW` at most, as bits."""
+    return wp.uint32((wp.uint64(1) << wp.uint64(slots[1] - slots[0])) - wp.uint64(1))
+
+
+@wp.func
+def nearest_of_body(
+    rest: BodyAtRest, scene: Scene, env: int, few: wp.uint32, best: Nearest
+) -> Nearest:
     """Updates the nearest by a body against all enabled obstacles of its env.
 
     With a tree it looks into boxes of growing size, until the nearest lies within the last one.
@@ -299,6 +319,7 @@ def nearest_of_body(rest: BodyAtRest, scene: Scene, env: int, best: Nearest) -> 
         rest: the body.
         scene: the obstacles.
         env: its env, which there is.
+        few: on a CPU, of few obstacles those that are looked at, as bits.
         best: so far.
     """
     if not is_in_range(rest.center):
@@ -310,7 +331,8 @@ def nearest_of_body(rest: BodyAtRest, scene: Scene, env: int, best: Nearest) -> 
     if tree.bvh != wp.uint64(0):
         slots = filled_slots(scene, env)
         if runs_on_cpu() and slots[1] - slots[0] <= FEW:
-            return nearest_of_few(rest, scene, slots, tree.blocks, radius, best)
+            left = few & all_of(slots)
+            return nearest_of_few(rest, scene, slots, tree.blocks, left, radius, best)
         box_distance = distance_to_root(tree, rest.center)
         # In a box it may be at any depth.
         if box_distance > 0.0 and box_distance >= reach:
@@ -325,12 +347,31 @@ def nearest_of_body(rest: BodyAtRest, scene: Scene, env: int, best: Nearest) -> 
 
 
 @wp.func
+def found_in_lane(found: wp.uint64) -> Nearest:
+    """What lanes found for a row."""
+    numbers = wp.array(ptr=found, shape=(FOUND, 8), dtype=wp.float32)
+    indices = wp.array(ptr=found, shape=(FOUND, 8), dtype=wp.int32)
+    best = nothing_near()
+    if wp.isnan(numbers[0, 0]):
+        return not_known()
+    if indices[1, 0] >= 0:
+        best.distance = numbers[0, 0]
+        best.other = indices[1, 0]
+        best.body = indices[2, 0]
+        best.normal = wp.vec3(numbers[3, 0], numbers[4, 0], numbers[5, 0])
+        best.here = wp.vec3(numbers[6, 0], numbers[7, 0], numbers[8, 0])
+        best.radius = numbers[9, 0]
+    return best
+
+
+@wp.func
 def nearest_of_row(
     at: Configuration,
     members: wp.array[wp.int32],
     row: wp.vec3i,
     scene: Scene,
     env: int,
+    found: wp.uint64,
 ) -> Nearest:
     """The nearest of some bodies to the obstacles of an env.
 
@@ -340,17 +381,24 @@ def nearest_of_row(
         row: begin and end of those of this one.
         scene: the obstacles.
         env: which env.
+        found: pointer to what lanes found, see `FOUND`, in one lane; 0: nothing was looked at.
     """
     best = nothing_near()
     if not is_env(scene, env) or not wp.isfinite(at.rounding):
         return not_known()
+    few = ALL_SLOTS
+    if runs_on_cpu() and found != wp.uint64(0):
+        best = found_in_lane(found)
+        few = wp.array(ptr=found, shape=(FOUND, 8), dtype=wp.uint32)[FOUND - 1, 0]
+        if few == wp.uint32(0) or wp.isnan(best.distance):
+            return best
     for m in range(row[0], row[1]):
         body = body_of(at.robot, members[m])
         if body.radius >= 0.0:
             frame_pose = at.frame_poses[body.frame]
             center = point_in_world(frame_pose, body.center)
             rest = BodyAtRest(at.robot.spheres, body, members[m], frame_pose, center)
-            best = nearest_of_body(rest, scene, env, best)
+            best = nearest_of_body(rest, scene, env, few, best)
     return best
 
 
@@ -539,16 +587,13 @@ def write_point(values: wp.array[wp.float32], first: int, point: wp.vec3):
 
 @wp.func
 def write_row(
-    at: Configuration,
-    members: wp.array[wp.int32],
-    row: wp.vec3i,
-    body_pairs: wp.array[BodyPair],
-    nearest: Nearest,
-    values: wp.array[wp.float32],
-):
-    """Writes distance, radius, the points of both sides, the normal, derivative and weights."""
+    at: Configuration, row: wp.vec3i, nearest: Nearest, values: wp.array[wp.float32]
+) -> float:
+    """Writes distance, radius, the points of both sides, the normal and the derivative.
+
+    Returns how far motions within the radius may move a sphere [m].
+    """
     safe = radius_of(at, nearest)
-    drift = wp.where(nearest.other >= 0, safe, 0.0)
     values[0] = wp.where(nearest.distance >= FAR, wp.inf, nearest.distance)
     values[1] = safe
     here = nearest.here - nearest.radius * nearest.normal
@@ -556,7 +601,7 @@ def write_row(
     write_point(values, 5, here - nearest.distance * nearest.normal)
     write_point(values, 8, nearest.normal)
     write_gradient(at, nearest, 1 + row[2], values)
-    write_weights(at, members, row, body_pairs, drift, values)
+    return wp.where(nearest.other >= 0, safe, 0.0)
 
 
 @wp.func_native("""
@@ -566,6 +611,43 @@ def write_row(
 def rows_of(values: wp.array4d[wp.float32], row: int, column: int) -> wp.uint64:
     """Pointer to the rows of a configuration."""
     ...
+
+
+@wp.func
+def write_rows(
+    at: Configuration,
+    rows: wp.array[wp.vec3i],
+    members: wp.array[wp.int32],
+    body_pairs: wp.array[BodyPair],
+    left_out: wp.array[wp.vec2i],
+    scene: Scene,
+    env: int,
+    found: wp.uint64,
+    result: wp.uint64,
+    width: int,
+    obstacle: wp.array[wp.int32],
+    weigh: bool,
+):
+    """Writes all rows of a configuration, see `link_distances`.
+
+    `found` points to what lanes found in one lane, see `FOUND`, or is 0. `result` points to
+    (n_rows, width) numbers. Weights are left out unless `weigh`.
+    """
+    for r in range(rows.shape[0]):
+        nearest = nothing_near()
+        of_pairs = rows[r][2] != 0
+        if of_pairs:
+            nearest = nearest_of_pairs(at, members, rows[r], body_pairs, left_out)
+        else:
+            nearest = nearest_of_row(at, members, rows[r], scene, env, found)
+            if found != wp.uint64(0):
+                found += wp.uint64(FOUND_BYTES)
+        own = wp.array(ptr=result + wp.uint64(4 * r * width), shape=(width,), dtype=wp.float32)
+        drift = write_row(at, rows[r], nearest, own)
+        if weigh:
+            write_weights(at, members, rows[r], body_pairs, drift, own)
+        is_obstacle = nearest.other >= 0 and not of_pairs
+        obstacle[r] = wp.where(is_obstacle, nearest.other - env * scene.n_slots, -1)
 
 
 @wp.kernel
@@ -598,17 +680,10 @@ def link_distances(
     )
     root = root_at(base, row, waypoint).frame_pose
     at.rounding = write_poses(at.robot, joints[row, waypoint], root, at.frame_poses)
-    width = values.shape[3]
     result = rows_of(values, row, waypoint)
-    for r in range(rows.shape[0]):
-        nearest = nothing_near()
-        of_pairs = rows[r][2] != 0
-        if of_pairs:
-            nearest = nearest_of_pairs(at, members, rows[r], body_pairs, left_out)
-        else:
-            nearest = nearest_of_row(at, members, rows[r], scene, env)
-        own = wp.array(ptr=result + wp.uint64(4 * r * width), shape=(width,), dtype=wp.float32)
-        write_row(at, members, rows[r], body_pairs, nearest, own)
-        is_obstacle = nearest.other >= 0 and not of_pairs
-        slot = wp.where(is_obstacle, nearest.other - env * scene.n_slots, -1)
-        obstacle[row, waypoint, r] = slot
+    # fmt: off
+    write_rows(
+        at, rows, members, body_pairs, left_out, scene, env, wp.uint64(0), result, values.shape[3],
+        obstacle[row, waypoint], True,
+    )
+    # fmt: on

@@ -7,8 +7,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from warp_collision.devices import CPU
+from warp_collision.kernels.lanes.configurations import CONFIGURATIONS
+from warp_collision.kernels.lanes.near_links import link_distances_in_lanes, scratch_of_links
 from warp_collision.kernels.nearest_of_links import HEAD
-from warp_collision.kernels.nearest_of_links import link_distances as kernel
+from warp_collision.kernels.nearest_of_links import link_distances as one_by_one
 from warp_collision.launching.launch import launch
 from warp_collision.poses import PoseLike
 from warp_collision.queries import dispatch
@@ -148,12 +151,17 @@ def _run(operands: PathOperands, rows: Tensor, members: Tensor) -> tuple[Tensor,
     joints, scene, env_index, base, robot, pairs, _ = operands
     n = joints.shape[0], joints.shape[1]
     n_frames = robot.frames.shape[0]
-    frames = joints.new_empty((*n, n_frames, FRAME_POSE))
-    arms = joints.new_empty((*n, n_frames))
     outputs = _allocate(joints, 1, rows, members)
+    if joints.device == CPU:
+        kernel, dim = link_distances_in_lanes, (1, -(-n[0] * n[1] // CONFIGURATIONS))
+        size = dim[1], scratch_of_links(n_frames, rows.shape[0])
+        scratch = (joints.new_empty(size, dtype=torch.uint8),)
+    else:
+        kernel, dim = one_by_one, n
+        scratch = joints.new_empty((*n, n_frames, FRAME_POSE)), joints.new_empty((*n, n_frames))
     launch(
         kernel,
-        n,
+        dim,
         joints,
         env_index,
         scene.completed(kernel, n[0] * n[1] * robot.n_bodies),
@@ -162,8 +170,7 @@ def _run(operands: PathOperands, rows: Tensor, members: Tensor) -> tuple[Tensor,
         *pairs,
         rows,
         members,
-        frames,
-        arms,
+        *scratch,
         *outputs,
         device=joints.device,
         items=64 * n[0] * n[1],
