@@ -145,6 +145,6 @@ def report(queries: list[Query]) -> tuple[str, int]:
         rows.append([*row, str((refused & (away > tolerance)).sum())])
     head = ["tolerance, of the longest edge", "hits missed", "others refused"]
     head += ["others that are nearer than the tolerance", "refused farther away"]
-    below = ", ".join(f"{(~truth & (away <= x)).sum()} within {x:g}" for x in (1e-14, 1e-10, 1e-8))
+    below = ", ".join(f"{(~truth & (away <= x)).sum()} within {x:g}" for x in (1e-15, 1e-10, 1e-8))
     text = f"{len(queries)} vertex-face queries whose face only translates. Of those that do not "
     return f"{text}meet, {below} of the face.\n\n{table(head, rows)}", n_missed

@@ -250,6 +250,21 @@ WRONG = {
     ),
     "times must be finite, got nan at": lambda: JointCurve.from_samples([0.0, np.nan, 1.0], ZEROS),
     "positions must be finite": lambda: JointCurve.from_hermite([0, 1, 2], ZEROS + np.inf, ZEROS),
+    r"joints must be finite, got nan at \(0, 0\)": lambda: JointCurve.from_waypoints(
+        ZEROS * np.nan
+    ),
+    r"velocities must be finite, got nan at \(0, 0\)": lambda: JointCurve.from_hermite(
+        [0, 1, 2], ZEROS, ZEROS * np.nan
+    ),
+    r"accelerations must be finite, got nan at \(0, 0\)": lambda: JointCurve.from_hermite(
+        [0, 1, 2], ZEROS, ZEROS, ZEROS * np.nan
+    ),
+    r"spline must be finite, got nan at \(0, 0, 0\)": lambda: JointCurve.from_spline(
+        PPoly(np.full((4, 2, 7), np.nan), range(3))
+    ),
+    r"coefficients must be finite, got nan at \(0, 0, 0\)": lambda: JointCurve.from_pieces(
+        [(np.arange(2.0), np.zeros((1, 2, 7))), (np.arange(2.0), np.full((1, 2, 7), np.nan))]
+    ),
     "velocities must have shape": lambda: JointCurve.from_hermite([0, 1, 2], ZEROS, ZEROS[:2]),
     "joints must have shape": lambda: JointCurve.from_waypoints(ZEROS[:1]),
     "splines must have degree 5 or less, got 6": lambda: JointCurve.from_spline(
@@ -274,7 +289,8 @@ WRONG = {
     "times must be finite, got inf": lambda: JointCurve(
         torch.tensor([[0.0, torch.inf]]), torch.zeros(1, 1, 2, 3)
     ),
-    "dt must be a positive number": lambda: JointCurve.from_waypoints(ZEROS).sample(0.0),
+    "dt must be positive, got 0": lambda: JointCurve.from_waypoints(ZEROS).sample(0.0),
+    "dt must be finite, got nan": lambda: JointCurve.from_waypoints(ZEROS).sample(np.nan),
 }
 
 
@@ -289,6 +305,8 @@ def test_wrong_types():
         JointCurve.from_spline("spline")  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match=r"coefficients of a curve must be.*got torch.int64"):
         JointCurve(torch.arange(2.0)[None], torch.zeros(1, 1, 2, 3, dtype=torch.long))
+    with pytest.raises(TypeError, match="dt must be a number, got bool"):
+        JointCurve.from_waypoints(ZEROS).sample(True)
     with pytest.raises(TypeError, match="joints must be numbers"):
         JointCurve.from_waypoints("waypoints")
 

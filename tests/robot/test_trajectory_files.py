@@ -175,7 +175,7 @@ def test_wrong_curves(tmp_path):
     with pytest.raises(ValueError, match="must be one curve, got a batch of 2"):
         save_trajectory(path, both, NAMES)
     save_trajectory(path, both[1], NAMES)
-    with pytest.raises(ValueError, match="dt must be a positive number"):
+    with pytest.raises(ValueError, match="period must be positive, got -1"):
         save_trajectory(path, curve, NAMES, period=-1.0)
     rng = np.random.default_rng(3)
     quintic = JointCurve(torch.arange(3.0)[None], torch.from_numpy(rng.normal(size=(1, 2, 6, 3))))

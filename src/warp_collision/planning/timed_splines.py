@@ -174,22 +174,19 @@ class SplineDescent:
 
     def _step(self, state: _State, gradient: Tensor, rows: _Rows) -> None:
         """Some Newton steps of each row, as far as they are proven free."""
-        move = self._newton(state, gradient)
-        size = np.ones(len(move))
-        open_rows = np.arange(len(move))
+        open_rows = np.arange(len(rows))
+        move, size = self._newton(state, gradient), 1.0
         for attempt in range(_TRIES):
-            moved = state.points[open_rows] + size[open_rows, None, None] * move[open_rows]
+            moved = state.points[open_rows] + size * move
             hits = self.hits(moved, rows[open_rows])
-            free = ~hits.any(axis=1)
-            state.points[open_rows[free]] = moved[free]
-            open_rows = open_rows[~free]
+            hit = hits.any(axis=1)
+            state.points[open_rows[~hit]] = moved[~hit]
+            open_rows, move, size = open_rows[hit], move[hit], size * _SHORTER
             if len(open_rows) == 0:
                 break
-            state.hold(open_rows, hits[~free])
-            size[open_rows] *= _SHORTER
+            state.hold(open_rows, hits[hit])
             if attempt % 2 == 0:
-                held = state.at(open_rows)
-                move[open_rows] = self._newton(held, gradient[torch.from_numpy(open_rows)])
+                move = self._newton(state.at(open_rows), gradient[torch.from_numpy(open_rows)])
         state.weight = np.maximum(_FORGET * state.weight, _FREE)
 
     def _newton(self, state: _State, gradient: Tensor) -> _Array:

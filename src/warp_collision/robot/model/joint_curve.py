@@ -200,6 +200,9 @@ class JointCurve:
                 n_joints) float64. Where one has fewer pieces, its last piece is cut into equal
                 parts.
 
+        Raises:
+            ValueError: values that are not finite, times that do not grow, other shapes.
+
         Example:
             >>> import numpy as np
             >>> from warp_collision.robot import JointCurve
@@ -207,6 +210,7 @@ class JointCurve:
             >>> JointCurve.from_pieces([(np.array([0.0, 2.0]), bend)]).at([1.0]).item()
             0.5
         """
+        curves = [(knots, _finite("coefficients", c)) for knots, c in curves]
         most = max(len(c) for _, c in curves)
         degree = max(c.shape[1] for _, c in curves) - 1
         rows = [_with_pieces(knots, _elevated(c, degree), most) for knots, c in curves]
@@ -325,7 +329,7 @@ class JointCurve:
             (batch, m) and (batch, m, n_joints) float64; shorter curves of a batch rest at the end.
 
         Raises:
-            ValueError: dt is not positive.
+            TypeError, ValueError: dt is no number, or not positive and finite.
 
         Example:
             >>> from warp_collision.robot import JointCurve
@@ -333,8 +337,7 @@ class JointCurve:
             >>> times.tolist()
             [[0.0, 0.4, 0.8, 1.0]]
         """
-        if not (isinstance(dt, int | float) and 0.0 < dt < math.inf):
-            raise ValueError(f"dt must be a positive number of seconds, got {short_repr(dt)}")
+        validate.require_number("dt", dt, positive=True)
         count = math.ceil(float(self.duration.max()) / dt * (1.0 - 1.0e-12))
         times = self.times[:, :1] + dt * torch.arange(count + 1, dtype=torch.float64)
         times = torch.minimum(times, self.times[:, -1:])

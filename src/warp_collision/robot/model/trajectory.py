@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from warp_collision import validate
 from warp_collision.formats.files import existing_file
 from warp_collision.io.trajectories import (
     ENDINGS,
@@ -103,6 +104,8 @@ def save_trajectory(
         ...     print(file.read().splitlines()[0])
         time,turn,turn.velocity,turn.acceleration
     """
+    if period is not None:
+        validate.require_number("period", period, positive=True)
     write_curve(Path(path), curve, joint_names, period)
 
 
