@@ -204,16 +204,17 @@ def find_edges(
     layers: wp.array3d[wp.vec4],  # (height, width, N_LAYERS) of `cast_rays`
     is_edge: wp.array2d[wp.int32],  # (height, width)
 ):
-    """Which pixels differ from one of the eight around them, in color or in a normal."""
+    """Which pixels differ from one of the four beside them, in color or in a normal."""
     row, column = wp.tid()
     row += offset[0]
     column += offset[1]
     found = int(0)
-    for k in range(9):
-        other_row = wp.clamp(row + k // 3 - 1, 0, color.shape[0] - 1)
-        other_column = wp.clamp(column + k % 3 - 1, 0, color.shape[1] - 1)
-        step = wp.abs(color[row, column] - color[other_row, other_column])
-        if wp.max(step) > _STEP:
+    for k in range(4):
+        step = 1 - k // 2 * 2
+        other_row = wp.clamp(row + k % 2 * step, 0, color.shape[0] - 1)
+        other_column = wp.clamp(column + (1 - k % 2) * step, 0, color.shape[1] - 1)
+        change = wp.abs(color[row, column] - color[other_row, other_column])
+        if wp.max(change) > _STEP:
             found = 1
         for layer in range(3):
             if (

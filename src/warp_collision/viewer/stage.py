@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +47,8 @@ class Scenery(NamedTuple):
     endless: frozenset[str] = frozenset()
 
 
-class Stage(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Stage:
     """Bodies of a picture.
 
     Attributes:
@@ -66,6 +69,11 @@ class Stage(NamedTuple):
     framed: Floats
     floor: float
     casting: Sequence[Triangles]
+
+    @cached_property
+    def tracer(self) -> RayTracer:
+        """Its bodies, for rays on the CPU."""
+        return RayTracer(self.bodies)
 
 
 def scenery_of(
@@ -161,7 +169,7 @@ def stage_path(
     obstacles = [*scenery.meshes.values()]
     if film is not None:
         casting = [*_ground(film.framed, obstacles)[1], *of_ends]
-        return film._replace(bodies=bodies, marked=marked, hit=hit, casting=casting)
+        return replace(film, bodies=bodies, marked=marked, hit=hit, casting=casting)
     framed = _framed(facts, of_ends, obstacles)
     floor, casting = _ground(framed, obstacles)
     return Stage(
@@ -302,20 +310,16 @@ def choose_camera(
     if direction is None and all(body.is_glass for stage in stages for body in stage.bodies):
         direction = VIEWS["corner"]
     elif direction is None:
-        tracers = [RayTracer(stage.bodies) for stage in stages]
         direction = best_view(
-            points,
-            size,
-            lambda camera: sum(map(_seen, stages, tracers, [camera] * len(stages))),
-            target,
+            points, size, lambda camera: sum(_seen(stage, camera) for stage in stages), target
         )
     return look(points, *direction, (SAMPLES * size[0], SAMPLES * size[1]), target)
 
 
-def _seen(stage: Stage, tracer: RayTracer, camera: Camera) -> float:
+def _seen(stage: Stage, camera: Camera) -> float:
     """Returns how many pixels show what the picture is about, half as much through glass."""
-    rays = tracer.cast(camera)
-    numbers = {tracer.numbers[index] for index in stage.marked}
+    rays = stage.tracer.cast(camera)
+    numbers = {stage.tracer.numbers[index] for index in stage.marked}
     first = rays.first.cpu().numpy()
     shown = np.isin(first, [*numbers]) if numbers else first >= 0
     through_glass = np.isfinite(rays.layers[..., 1, 3].cpu().numpy())
@@ -355,7 +359,8 @@ class Painter:
         """
         casting = Body(stage.casting, self._theme.ink, is_glass=True)
         image = self._room.draw(RayTracer([casting], self._device))
-        image = over(image, self._moving(stage) if in_film else self._image(stage.bodies))
+        tracer = stage.tracer if self._device == CPU and not in_film else None
+        image = over(image, self._moving(stage) if in_film else self._image(stage.bodies, tracer))
         if stage.hit:  # through everything: where spheres are inside, it cannot be seen otherwise
             image = over(image, self._hit(stage.hit))
         if self._trail is not None:
@@ -365,12 +370,13 @@ class Painter:
     def _image(
         self,
         bodies: Sequence[Body],
+        tracer: RayTracer | None = None,
         outline: Color | None = None,
         window: tuple[slice, slice] | None = None,
         **options: Any,
     ) -> torch.Tensor:
         """The image (height, width, 4) of bodies, by rays around them alone, or of a window."""
-        tracer, ink = RayTracer(bodies, self._device), outline or self._theme.outline
+        tracer, ink = tracer or RayTracer(bodies, self._device), outline or self._theme.outline
         if window is not None:
             return tracer.image(self._camera, ink, window=window, **options)
         height, width = self._camera.height // SAMPLES, self._camera.width // SAMPLES
@@ -386,7 +392,7 @@ class Painter:
     def _hit(self, hit: Mapping[str, Triangles]) -> torch.Tensor:
         if (key := tuple(hit)) not in self._hits:
             body = Body([*hit.values()], colors.HIT, 0.1, is_glass=True)
-            self._hits[key] = self._image([body], colors.HIT, strengths=(0.0, 0.7, 0.5))
+            self._hits[key] = self._image([body], outline=colors.HIT, strengths=(0.0, 0.7, 0.5))
         return self._hits[key]
 
     def _moving(self, stage: Stage) -> torch.Tensor:
