@@ -135,18 +135,18 @@ def seconds_of_each(run: Callable[[], object], count: int) -> np.ndarray:
 def timed_launches() -> Iterator[list[float]]:
     """Seconds of each launch, from where Python hands over to the kernel until it is back."""
     taken: list[float] = []
-    launched, clock = Command._run, time.perf_counter
+    launched, clock = Command.rerun, time.perf_counter
 
-    def timed(command: Command, stream: Any) -> None:
+    def timed(command: Command, stream: Any = None) -> None:
         began = clock()
         launched(command, stream)
         taken.append(clock() - began)
 
-    Command._run = timed
+    Command.rerun = timed
     try:
         yield taken
     finally:
-        Command._run = launched
+        Command.rerun = launched
 
 
 def seconds_in_kernels(call: Callable[[], object], count: int) -> float:

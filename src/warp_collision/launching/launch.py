@@ -279,8 +279,8 @@ class RepeatedLaunch:
         try:
             readers.add(began)  # see there for the order
             if self._changes is not None:
-                for change, argument in zip(self._changes, changed, strict=True):
-                    change(argument)
+                for index, change in enumerate(self._changes):
+                    change(changed[index])
                 self._command.rerun()
                 return
             arguments = list(self._arguments)

@@ -311,17 +311,14 @@ class Command:
             if self._call is not None:
                 self._call.refresh()
             self._dim = dim
-        self._run(stream)
+        self.rerun(stream)
 
     def repoint(self, index: int) -> Callable[[Any], None]:
         """Replaces an argument of the recorded launch by another one of the same shape."""
         return self._slots[index].repoint
 
-    def rerun(self) -> None:
-        """The recorded launch again, on the CPU."""
-        self._run(None)
-
-    def _run(self, stream: wp.Stream | None) -> None:
+    def rerun(self, stream: wp.Stream | None = None) -> None:
+        """The recorded launch again."""
         if self._call is not None:
             self._call.function(*self._call.operands)
         else:

@@ -91,6 +91,8 @@ class Acceleration:
         known = state.with_tree if has_tree else state.tables
         if has_tree and (self._most_meshes > FEW or state.field is not None):
             known = self._with_field(state, n_queries)
+        if tables is state.tables:
+            return known
         if (
             tables.mesh_from_world is known.mesh_from_world
             and tables.enabled is known.enabled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import is_
+from typing import Any
 
 import torch
 import warp as wp
@@ -38,26 +39,36 @@ class Snapshot:
     def __init__(self, tables: Sequence[Tensor]):
         """Copies the content of tables on the CPU."""
         self._tables = tuple(tables)
+        self._versions = [(table, table._version) for table in tables]
         self._known = []
         for table in tables:
-            # Methods are kept: making a view and looking them up take longer than all else here.
-            read = table.numpy().tobytes if table.device == CPU else None
-            content = None if read is None else read()
-            known = table, table._version, table.data_ptr, table.data_ptr(), read, content
-            self._known.append(known)
+            # Views and methods are kept: making them takes longer than all else here.
+            array: Any = table.numpy() if table.device == CPU else None
+            view = None if array is None else memoryview(array)
+            content = None if view is None else bytearray(view)  # compares itself without a copy
+            self._known.append((table.data_ptr, table.data_ptr(), view, content))
 
     def is_of(self, tables: Sequence[Tensor]) -> bool:
         """Whether it is of these tables, and they have not been written or moved since."""
         if tables is not self._tables:  # mostly it is
             if len(tables) != len(self._tables) or not all(map(is_, tables, self._tables)):
                 return False
-        for table, version, address_of, address, read, content in self._known:
-            # The place first: the view of a table that has moved must not be read.
-            if table._version != version or address_of() != address:
+        for table, version in self._versions:
+            if table._version != version:
                 return False
-            if read is not None and read() != content:
+        for address_of, address, view, content in self._known:
+            # The place first: the view of a table that has moved must not be read.
+            if address_of() != address or content != view:
                 return False
         return True
+
+    def settle(self) -> None:
+        """On the CPU content alone decides from now on, unless torch has written meanwhile.
+
+        To be called when what depends on the tables is computed.
+        """
+        if self.is_of(self._tables) and self._known[0][2] is not None:
+            self._versions = []
 
 
 class BroadPhase:
@@ -153,7 +164,7 @@ class BroadPhase:
         if is_capturing(self._device):
             self.is_captured = True  # and nothing has run yet
             return
-        self._is_fit = True
+        self._boxes_are_computed()
         if is_gpu(self._device):
             self._written = record_event(self._device)
 
@@ -171,7 +182,7 @@ class BroadPhase:
         self._kept.append((tree, words))
         self.tree.fill_(words.data_ptr())
         synchronize(self._device)
-        self._is_fit = True
+        self._boxes_are_computed()
         self._tree = tree
 
     def _allocate_words(self, n_envs: int, slots: int) -> Tensor:
@@ -182,6 +193,11 @@ class BroadPhase:
         if n_blocks:
             self._blocks = words[1 + n_envs :].view(torch.float32).view(n_envs, -1, 6, 8)
         return words
+
+    def _boxes_are_computed(self) -> None:
+        assert self._content is not None
+        self._content.settle()
+        self._is_fit = True
 
     def _sources(self, tables: SceneTables) -> tuple[Tensor, ...]:
         """The tables that the boxes depend on, in the same tuple as long as they are the same."""

@@ -12,6 +12,7 @@ from warp_collision import validate
 from warp_collision.devices import CPU
 from warp_collision.poses import PoseLike
 from warp_collision.queries.dispatch import is_plain
+from warp_collision.queries.evaluate import scene_of
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
 from warp_collision.robot.checks.joint_path import (
     checked_rows,
@@ -201,6 +202,8 @@ class RobotChecker:
         return PathOperands(joints, scene, env_index, self._root, self._tables, self._pairs)
 
     def _scene(self) -> Scene:
+        if not self._ignore:
+            return scene_of(self._world)
         return scene_with_contacts(self._ignore, self._robot, self._world)
 
     def _follow_robot(self) -> None:
