@@ -1,11 +1,22 @@
-"""Which points convex pieces leave out."""
+"""Which points are inside of meshes, and which of them convex pieces leave out."""
 
 from collections.abc import Iterable
 
 import numpy as np
+import torch
+import trimesh
 from scipy.spatial import ConvexHull
 
+from warp_collision import MeshWorld, signed_distance
 from warp_collision.robot.model.convex_pieces import ConvexPiece
+
+
+def inside_of(mesh: trimesh.Trimesh, points: np.ndarray) -> np.ndarray:
+    """Of points (n, 3) those inside of a closed mesh, further than coordinates are rounded."""
+    world = MeshWorld(device="cpu", grid_cells=0)
+    world.add("mesh", (mesh.vertices, mesh.faces))
+    distance = signed_distance(torch.from_numpy(points).float(), world).distance
+    return points[distance.numpy() < -1e-5]
 
 
 def outside_of(pieces: Iterable[ConvexPiece], points: np.ndarray) -> np.ndarray:
