@@ -37,7 +37,8 @@ class Blend:
         rise = (limits.acceleration / limits.jerk)[ways.any(axis=0)]  # of joints that move
         self._windows = _WINDOW * float((1.0 / self._slopes).max()), float(rise.max())
         self._shares = np.ones(len(corners) - 2)  # of speeds at inner corners
-        self._places = np.union1d(self._at, np.linspace(0.0, self._at[-1], _FINE))
+        places = np.sort(np.concatenate((self._at, np.linspace(0.0, self._at[-1], _FINE))))
+        self._places = places[np.concatenate(([True], places[1:] > places[:-1]))]
         self._grown = self._grown_squares()
 
     def slow_down(self, pieces: NDArray[np.int64]) -> None:

@@ -34,8 +34,7 @@ DEGREE = 3
 _FIXED = 3
 # h relative to the shortest one that the limits allow: at first, and at last.
 _SLACK, _LEAST_SLACK, _LESS = 0.03, 0.004, 0.3
-_PATIENCE = 0  # iterations without a gain, then the slack is reduced
-_GAIN = 0.01
+_GAIN = 0.01  # of an iteration; after a smaller one the slack is reduced
 _NEWTON_STEPS = torch.tensor([14], dtype=torch.int32)  # of an iteration
 _ACTIVATION = 0.01  # m, from which clearance on collision costs count
 _TRIES = 4  # of a step, each shorter than the one before by this factor
@@ -64,14 +63,14 @@ class Splines:
         return self.span * (self.points.shape[1] - DEGREE)
 
 
-def control_points(points: _Array, dtype: type = np.float64) -> _Array:
+def control_points(points: _Array) -> _Array:
     """Bernstein coefficients (batch, 3 pieces + 1, n_joints) of splines (batch, n, n_joints).
 
     Neighbouring pieces share the one where they meet.
     """
     before, inner, after = points[:, :-2], points[:, 1:-1], points[:, 2:]
     batch, n, joints = inner.shape
-    found = np.empty((batch, DEGREE * n - 2, joints), dtype)
+    found = np.empty((batch, DEGREE * n - 2, joints))
     found[:, ::DEGREE] = (before + 4.0 * inner + after) / 6.0
     found[:, 1::DEGREE] = (2.0 * inner[:, :-1] + inner[:, 1:]) / 3.0
     found[:, 2::DEGREE] = (inner[:, :-1] + 2.0 * inner[:, 1:]) / 3.0
@@ -95,11 +94,11 @@ def differences(points: _Array) -> list[_Array]:
 
 def shortest_span(points: _Array, limits: MotionLimits) -> _Array:
     """The shortest span (batch,) [s] with which splines (batch, n, n_joints) keep limits."""
-    largest = [
-        (np.abs(part) / limit).max(axis=(1, 2)) ** (1.0 / (k + 1))
-        for k, (part, limit) in enumerate(zip(differences(points), limits, strict=True))
-    ]
-    return np.max(largest, axis=0)
+    first, second, third = (
+        (np.abs(part) / limit).max(axis=(1, 2))
+        for part, limit in zip(differences(points), limits, strict=True)
+    )
+    return np.maximum(np.maximum(first, second**0.5), third ** (1.0 / 3.0))
 
 
 class SplineDescent:
@@ -132,7 +131,7 @@ class SplineDescent:
     def hits(self, points: _Array, rows: _Rows) -> NDArray[np.bool_]:
         """Pieces (m, pieces) of the splines of rows (m,) that are not proven free."""
         device = self.problems.world.device
-        on_device = torch.from_numpy(control_points(points, np.float32)).to(device)
+        on_device = torch.from_numpy(control_points(points)).float().to(device)
         index = torch.from_numpy(rows).to(device)
         return self.problems.curve_hits(on_device, index, DEGREE).cpu().numpy()
 
@@ -145,7 +144,8 @@ class SplineDescent:
         for _ in range(max_iterations):
             self._step(state, gradient(state.points), gradient.rows)
             state.span = shortest_span(state.points, self.limits)
-            state.count(state.span < (1.0 - _GAIN) * best.span[state.index])
+            gains = state.span < (1.0 - _GAIN) * best.span[state.index]
+            state.slack[~gains] *= _LESS
             better = state.span < best.span[state.index]
             best.points[state.index[better]] = state.points[better]
             best.span[state.index[better]] = state.span[better]
@@ -181,12 +181,13 @@ class SplineDescent:
             hits = self.hits(moved, rows[open_rows])
             hit = hits.any(axis=1)
             state.points[open_rows[~hit]] = moved[~hit]
-            open_rows, move, size = open_rows[hit], move[hit], size * _SHORTER
-            if len(open_rows) == 0:
+            if not hit.any():
                 break
+            open_rows, move, size = open_rows[hit], move[hit], size * _SHORTER
             state.hold(open_rows, hits[hit])
             if attempt % 2 == 0:
-                move = self._newton(state.at(open_rows), gradient[torch.from_numpy(open_rows)])
+                held = state if len(open_rows) == len(rows) else state.at(open_rows)
+                move = self._newton(held, gradient[torch.from_numpy(open_rows)])
         state.weight = np.maximum(_FORGET * state.weight, _FREE)
 
     def _newton(self, state: _State, gradient: Tensor) -> _Array:
@@ -221,18 +222,11 @@ class _State:
         self.points, self.span, self.index, self.limits = points, span, index, limits
         self.weight = np.full(points.shape[:2], _FREE)
         self.slack = np.full(len(points), _SLACK)
-        self.idle = np.zeros(len(points), dtype=int)
 
     @property
     def going(self) -> NDArray[np.bool_]:
         """Rows that are not done (batch,)."""
         return self.slack > _LEAST_SLACK * _LESS
-
-    def count(self, gains: NDArray[np.bool_]) -> None:
-        """Reduces the slack of rows that gained nothing for some iterations."""
-        self.idle = np.where(gains, 0, self.idle + 1)
-        self.slack[self.idle > _PATIENCE] *= _LESS
-        self.idle[self.idle > _PATIENCE] = 0
 
     def hold(self, rows: _Rows, hits: NDArray[np.bool_]) -> None:
         """Raises the weights of the control points of pieces (m, pieces) that hit."""
@@ -245,7 +239,7 @@ class _State:
     def at(self, rows: _Rows | NDArray[np.bool_]) -> _State:
         """Copies of some rows."""
         part = _State(self.points[rows], self.span[rows], self.index[rows], self.limits[rows])
-        part.weight, part.slack, part.idle = self.weight[rows], self.slack[rows], self.idle[rows]
+        part.weight, part.slack = self.weight[rows], self.slack[rows]
         return part
 
     def of_going(self) -> _State:
