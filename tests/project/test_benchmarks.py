@@ -406,6 +406,20 @@ def test_single_calls_are_timed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @slow
+def test_guards_are_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    """Parts of a few short episodes: no contact, and goals on free lines are reached."""
+    few = ["--robots", "panda", "--episodes", "8", "--seconds", "0.2", "--steps", "500"]
+    parts = ["contact", "moving", "goals", "loop", "envs", "memory"]
+    assert main(["guard", "--parts", *parts, *few]) == 0
+    out = capsys.readouterr().out
+    (goals,) = re.findall(r"\| panda \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", out, re.MULTILINE)
+    assert int(goals[0]) > 0
+    assert (goals[0], goals[2]) == (goals[1], goals[3])
+    guarded = re.findall(r"\| MotionGuard[^|]*\| 8 \| (\d+) \| (\d+) \|", out)
+    assert guarded == [("0", "0"), ("0", "0")]
+
+
+@slow
 def test_exact_shapes_are_compared(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
