@@ -137,8 +137,8 @@ def plain(value: Any) -> Any:
 
 def is_number(value: object) -> bool:
     """Whether a value is a finite real number."""
-    # bool is a kind of int in Python, but `yes` is no length.
-    if isinstance(value, bool) or not isinstance(value, Real):
+    # bool is a kind of int in Python, but `yes` is no length. Most are floats, and `Real` is slow.
+    if type(value) is not float and (isinstance(value, bool) or not isinstance(value, Real)):
         return False
     number: Any = value
     return abs(number) <= sys.float_info.max

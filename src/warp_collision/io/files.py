@@ -16,12 +16,10 @@ from warp_collision.formats.files import existing_file
 from warp_collision.formats.joint_values import finite_values
 from warp_collision.formats.mesh_files import mesh_endings
 from warp_collision.formats.yaml_values import read_yaml
-from warp_collision.io.mjcf_scene import add_mjcf
 from warp_collision.io.moveit_scene import add_planning_scene, is_planning_scene
 from warp_collision.io.scene import obstacle_scene, obstacles_of, read_nodes
 from warp_collision.io.scene_builder import Obstacle, SceneBuilder, warn_of_millimetres
 from warp_collision.io.urdf_scene import add_urdf
-from warp_collision.io.usd_scene import add_usd
 from warp_collision.io.yaml_world import ENTRIES, add_mapping
 from warp_collision.messages import escaped, short_repr
 from warp_collision.obstacles.sensed import Sensed
@@ -176,8 +174,12 @@ def load_world_file(
     elif suffix in _URDF:
         add_urdf(builder, path, [Path(folder) for folder in package_dirs], values)
     elif suffix in _XML:
+        from warp_collision.io.mjcf_scene import add_mjcf
+
         add_mjcf(builder, path, values)
     elif suffix in _USD:
+        from warp_collision.io.usd_scene import add_usd
+
         add_usd(builder, path, [Path(folder) for folder in package_dirs], values)
     elif not is_mesh:
         endings = ", ".join(
