@@ -395,8 +395,8 @@ def _holders(balls: np.ndarray, pieces: np.ndarray, margin: float) -> sparse.csr
         holds = inside[index[:, 0]]
         for corner in index.T[1:]:
             holds &= inside[corner]
-        counts.append(np.count_nonzero(holds, axis=1))
-        columns.append(near[np.flatnonzero(holds) % max(1, len(near))])
+        counts.append(holds.sum(axis=1))
+        columns.append(np.broadcast_to(near, holds.shape)[holds])
     found = _ones(np.concatenate(counts), np.concatenate(columns), len(balls))
     return found[np.argsort(np.concatenate(parts))] if len(parts) > 1 else found
 
