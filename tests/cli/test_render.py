@@ -5,12 +5,21 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from robots import PANDA
 from warp_collision.cli.__main__ import main
 
 START = [-0.9, 0.0, 0.0, -1.6, 0.0, 1.6, 0.8]
+
+
+@pytest.fixture
+def warns_always():
+    """Torch warns of the same thing once in a process otherwise."""
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(False)
 
 
 @pytest.fixture
@@ -41,8 +50,9 @@ def test_a_world_a_robot_and_a_path(capsys, world, tmp_path):
         assert image.size == (320, 240)
 
 
-def test_one_row_of_a_data_set_in_its_own_world(capsys, world, tmp_path):
-    """The picture of a row is that of its path in its world, by hand."""
+@pytest.mark.usefixtures("warns_always")
+def test_one_row_of_a_data_set_in_its_own_world(capsys, world, tmp_path, recwarn):
+    """The picture of a row is that of its path in its world, by hand; nothing warns."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     rng = np.random.default_rng(3)
     paths = np.array(START) + rng.uniform(-0.2, 0.2, (40, 3, 7))
@@ -52,7 +62,7 @@ def test_one_row_of_a_data_set_in_its_own_world(capsys, world, tmp_path):
         (tmp_path / name).write_text(json.dumps({"cuboid": {"block": cuboid}}))
     table = {
         "id": [*range(1000, 1040)],
-        "joints": paths.tolist(),
+        "joints": pa.array(paths.tolist(), pa.list_(pa.list_(pa.float32()))),
         "world": [worlds[index % 3] for index in range(40)],
     }
     pq.write_table(pa.table(table), tmp_path / "rows.parquet", row_group_size=7)
@@ -68,6 +78,7 @@ def test_one_row_of_a_data_set_in_its_own_world(capsys, world, tmp_path):
         )
         assert status == 0, err
         assert picture.read_bytes() == by_hand
+    assert not [str(warning.message) for warning in recwarn]
     for arguments, message in (
         (["--row", "25"], "id must be that of one row, got '25' of no row"),
         ([], "--row must name a row of data sets, by its id"),

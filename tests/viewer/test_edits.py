@@ -283,6 +283,83 @@ def test_what_a_script_changes_is_drawn_and_proven_again(viewer):
     assert "pole" not in viewer._world.drawn
 
 
+def test_waiting_sees_what_a_script_has_changed(viewer):
+    """At once: the viewer looks for changes itself only now and then."""
+    world, robot = viewer._world._world, viewer._robot.scene.robot
+    viewer.add_path(path_of())
+    for y, words in ((3.0, "proven free"), (0.0, "not free")) * 3:
+        world.set_pose("plate", (0.5, y, 0.5, 1, 0, 0, 0))
+        assert viewer.wait(60)
+        assert viewer._paths._choice.value == f"path: {words}"
+        assert viewer._paths.facts.is_free == (words == "proven free")
+    world.enable("plate", False)
+    world.add("post", Cuboid((0.02, 0.02, 0.02)), (0.8, 0.9, 1.5, 1, 0, 0, 0))
+    for spheres in ([[0.0, 0.0, 0.0, 0.01]], [[0.0, 0.0, 0.2, 2.0]]):
+        robot.attach("held", HAND, spheres)
+        try:
+            assert viewer.wait(60)
+            assert viewer._paths.facts.is_free == (spheres[0][3] < 1.0)
+            assert "held is attached" in viewer._robot._note.content
+        finally:
+            robot.detach("held")
+    assert viewer.wait(60)
+    assert viewer._paths._choice.value == "path: proven free"
+
+
+def test_what_the_viewer_changes_takes_back_proofs_first(viewer):
+    """Before anything of the change is sent: the page never shows both."""
+    viewer.add_path(path_of())
+    assert viewer.wait(60)
+    said, drawn = [], viewer._world.drawn["plate"]
+    for name in ("move", "paint"):
+        told_to = getattr(drawn, name)
+
+        def noted(*arguments, told_to=told_to) -> None:
+            said.append((viewer._paths._choice.value, viewer._paths._verdict.content))
+            told_to(*arguments)
+
+        setattr(drawn, name, noted)
+    steps = {
+        "move": lambda: viewer.move("plate", (0.5, 3.0, 0.5, 1, 0, 0, 0)),
+        "undo": viewer.undo,
+        "off": lambda: viewer.switch(["plate"], False),
+        "on": lambda: viewer.switch(["plate"], True),
+        "again": lambda: viewer.move("plate", (0.5, 3.0, 0.5, 1, 0, 0, 0)),
+        "reset": viewer.reset,
+    }
+    for name, step in steps.items():
+        said.clear()
+        viewer.put(name, step)
+        assert viewer.wait(60)
+        assert said[0][0] == "path: not proven yet", name
+        assert "not proven yet" in said[0][1], name
+
+
+def test_a_change_while_a_path_is_proven_is_not_lost(viewer):
+    """What is proven of the world before is not said of the one after."""
+    world, paths = viewer._world._world, viewer._paths
+    viewer.add_path(path_of())
+    viewer.enable("plate", False)
+    assert viewer.wait(60)
+    assert paths.facts.is_free
+    refresh, said = paths.refresh, []
+
+    def refresh_late() -> None:
+        paths.refresh = refresh
+        refresh()
+        world.enable("plate", True)
+
+    def certify() -> None:
+        viewer._certify(paths)
+        said.append(paths._choice.value)
+
+    paths.refresh = refresh_late
+    viewer.put("certify", certify)
+    assert viewer.wait(60)
+    assert said == ["path: not proven yet"]
+    assert paths._choice.value == "path: not free"
+
+
 def test_what_a_robot_carries_is_proven_with_it(viewer):
     """Also where as many spheres are attached as were before."""
     robot = viewer._robot.scene.robot

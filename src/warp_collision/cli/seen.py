@@ -103,7 +103,7 @@ def _load_row(
     row = files.find(name)
     if row.error is not None:
         raise ValueError(f"{escaped(name)}: {row.error}")
-    joints = torch.from_numpy(checked_path(row.path, len(robot.joint_names)))[None]
+    joints = torch.tensor(checked_path(row.path, len(robot.joint_names)))[None]
     worlds = WorldCache(
         None if world.is_folder else str(world.world.absolute()),
         world.folder,

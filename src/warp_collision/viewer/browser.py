@@ -26,7 +26,7 @@ from warp_collision.poses import PoseLike
 from warp_collision.robot import JointCurve, RobotSpheres, SelfCollisionPairs
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer import panels
-from warp_collision.viewer.colors import FREE, HIT, NEAR, THEMES, Color
+from warp_collision.viewer.colors import FREE, HIT, THEMES, Color
 from warp_collision.viewer.guard_panel import GuardPanel
 from warp_collision.viewer.origin import is_loopback, own_pages_alone, require_foreign_refused
 from warp_collision.viewer.path_facts import path_facts
@@ -44,6 +44,7 @@ _WATCH = 0.2  # s, between two looks at what a script may have changed
 _STILL = 1.0  # s, after which a client that comes will see the robot where it is
 _NEAREST = 4  # pairs that are listed
 _LISTED = 0.1  # m, clearance below which pairs are listed
+_TOUCH = 1e-5  # m, clearance that rounding may make of a contact
 _SHAPE = (160, 140)  # of a window, without the panel
 _NEARER = 0.5  # how much nearer a camera of 75 degrees stands than one of 30
 _MOST_PATHS = 200  # that the search draws
@@ -174,7 +175,12 @@ class Viewer:
                 self.server.stop()
 
     def wait(self, seconds: float = 30.0) -> bool:
-        """Waits until all is drawn, and nothing moves; whether it is so after so many seconds."""
+        """Waits until all is drawn, and nothing moves; whether it is so after so many seconds.
+
+        What a script changed before, in the world or on the robot, is drawn and proven then.
+        """
+        if self._is_behind():
+            self.put("notice", self._notice)
         return self._worker.wait(seconds)
 
     def wait_forever(self) -> None:
@@ -341,23 +347,19 @@ class Viewer:
 
     def switch(self, names: Sequence[str], on: bool) -> None:
         """Lets queries check obstacles or skip them; in the thread that draws."""
-        self._world.enable(names, on)
-        self._changed()
+        self._edit(lambda: self._world.enable(names, on))
 
     def move(self, name: str, pose: tuple[float, ...]) -> None:
         """Moves an obstacle; in the thread that draws."""
-        self._world.move(name, pose)
-        self._changed()
+        self._edit(lambda: self._world.move(name, pose))
 
     def undo(self) -> None:
         """Takes back the last move of an obstacle; in the thread that draws."""
-        if self._world.undo():
-            self._changed()
+        self._edit(self._world.undo)
 
     def reset(self) -> None:
         """Takes back all moves of obstacles; in the thread that draws."""
-        if self._world.reset():
-            self._changed()
+        self._edit(self._world.reset)
 
     def tell(self, words: str) -> None:
         """Shows a line where the user looks; in the thread that draws."""
@@ -402,6 +404,7 @@ class Viewer:
             self._status.content = panels.line(words, HIT, is_bold=True)
 
     def _show_world(self, env: int) -> None:
+        self._expire()
         self._world.show(env)
         self._frame()
         if self._robot is not None:
@@ -430,16 +433,28 @@ class Viewer:
         camera.look_at = found.target
         camera.up = (0.0, 0.0, 1.0)
 
+    def _expire(self) -> None:
+        """Takes back what is proven; pages get that before anything of a change."""
+        if self._paths is not None:
+            self._paths.expire()
+            self.server.flush()
+
+    def _edit(self, change: Callable[[], object]) -> None:
+        """Changes the world, and draws what follows."""
+        self._expire()
+        change()
+        self._changed()
+
     def _changed(self) -> None:
         """Draws distances anew, and then the certificate, after something has moved."""
         self._seen = self._state()
+        self._expire()
         self._world.follow()
         if self._robot is None or self._paths is None:
             return
         paths = self._paths
         with self.server.atomic():
             self._robot.show(self._robot.joints)
-            paths.expire()
             self._tell_distances()
         self.put("certificate", lambda: self._certify(paths))
 
@@ -448,31 +463,33 @@ class Viewer:
         links = None if self._robot is None else self._robot.scene.robot.sphere_links
         return version_of(self._world._world), links
 
-    def _notice(self) -> None:
-        """Takes back what is proven if a script has changed the world, or what the robot carries.
-
-        In the thread that draws.
-        """
+    def _is_behind(self) -> bool:
+        """Whether a script has changed the world, or what the robot carries."""
         seen, now = self._seen, self._state()
-        if now[0] != seen[0] or now[1] is not seen[1]:
+        return now[0] != seen[0] or now[1] is not seen[1]
+
+    def _notice(self) -> None:
+        """Takes back what is proven if a script has changed something; in the thread that draws."""
+        if self._is_behind():
             self._changed()
 
     def _watch(self) -> None:
         """Lets the thread that draws notice what scripts change, until the viewer is closed."""
         while not self._closed.wait(_WATCH):
-            seen, now = self._seen, self._state()
-            if now[0] != seen[0] or now[1] is not seen[1]:
+            if self._is_behind():
                 self.put("notice", self._notice)
 
     def _certify(self, paths: PathPanel) -> None:
         """Proves the open path again, and then the others, a few at a time."""
         with self.server.atomic():
             paths.refresh()
+            self._notice()  # of a change while it was proven
         self.put("certificates", lambda: self._certify_others(paths))
 
     def _certify_others(self, paths: PathPanel) -> None:
         with self.server.atomic():
             is_done = paths.prove_some()
+            self._notice()
         if not is_done:
             self.put("certificates", lambda: self._certify_others(paths))
 
@@ -503,7 +520,7 @@ class Viewer:
         least = np.inf
         if rows:
             least = -float(found.depth[0])
-            state = "collision" if least < 0.0 else "nearest" if least < NEAR else "free, nearest"
+            state = "collision" if least < 0.0 else "free, nearest" if least > _TOUCH else "nearest"
             head = f"{state}: {rows[0][0]} and {rows[0][1]}, {rows[0][2]}"
         self._status.content = panels.line(
             head, HIT if least < 0.0 else FREE, is_bold=True

@@ -116,12 +116,14 @@ class PathPanel:
     def expire(self) -> None:
         """Takes back what was said of all paths, as something has moved."""
         known = [name for name, is_free in self._free.items() if is_free is not None]
-        for name in known:
-            self._free[name] = None
-            self._trace(name, None)
+        self._free.update(dict.fromkeys(known))
         if known:
-            self._tell_labels()
             self._verdict.content = panels.line("something has moved: not proven yet", UNPROVEN)
+            self._tell_labels()
+        for name in known:
+            if name in self._traces:
+                colors = self._traces[name].colors
+                self._traces[name].colors = np.full_like(colors, panels.line_rgb(UNPROVEN))
 
     def prove_some(self) -> bool:
         """Checks paths of which nothing is known, for a short time; whether none is left."""
@@ -192,11 +194,11 @@ class PathPanel:
         return f"{escaped(name, 40)}: {state}"
 
     def _trace(self, name: str, blocked: Any) -> None:
-        """Draws where the hand goes: blue where it is proven free, else orange, grey if unknown.
+        """Draws where the hand goes: blue where it is proven free, else orange.
 
         Args:
             name: of the path.
-            blocked: (horizon - 1,) bool, which motions are not proven free; None if unknown.
+            blocked: (horizon - 1,) bool, which motions are not proven free.
         """
         path, samples = self._paths[name], _SAMPLES
         count = len(path) - 1
@@ -207,9 +209,8 @@ class PathPanel:
         samples = max(1, min(samples, _MOST_SEGMENTS // (len(self._paths) * (count + 1))))
         hand = self._scene.spheres(between(path, samples))[:, -1, :3].cpu().numpy()
         lines = np.stack([hand[:-1], hand[1:]], axis=1).astype(np.float32)
-        choice = np.array([panels.line_rgb(c) for c in (FREE, HIT, UNPROVEN)], np.uint8)
-        states = np.full(max(count, 1), 2) if blocked is None else blocked.astype(int)
-        colors = choice[np.repeat(states, samples)]
+        choice = np.array([panels.line_rgb(c) for c in (FREE, HIT)], np.uint8)
+        colors = choice[np.repeat(blocked.astype(int), samples)]
         ends = np.repeat(colors[: len(lines), None], 2, axis=1)
         if name in self._traces:
             self._traces[name].points, self._traces[name].colors = lines, ends

@@ -90,22 +90,22 @@ class WorldPanel:
         else:
             self._viewer.put(chosen, self._viewer.undo if chosen == _UNDO else self._viewer.reset)
 
-    def undo(self) -> bool:
-        """Puts the obstacle that was moved last back to where it was; whether there was one."""
+    def undo(self) -> None:
+        """Puts the obstacle that was moved last back to where it was."""
         last = self.moves.undo(self.env)
-        return last is not None and self._put_back({last.name: last.pose})
+        if last is not None:
+            self._put_back({last.name: last.pose})
 
-    def reset(self) -> bool:
-        """Puts all obstacles that were moved back; whether there were some."""
-        return self._put_back(self.moves.reset(self.env))
+    def reset(self) -> None:
+        """Puts all obstacles that were moved back."""
+        self._put_back(self.moves.reset(self.env))
 
-    def _put_back(self, poses: Mapping[str, Pose]) -> bool:
+    def _put_back(self, poses: Mapping[str, Pose]) -> None:
         for name, pose in poses.items():
             if name in self.drawn:  # a script may have removed it
                 self._place(name, pose)
         if self.selected in poses:
             self.select(self.selected)
-        return bool(poses)
 
     def _chosen(self, event: Any) -> None:
         if event.client is not None:
