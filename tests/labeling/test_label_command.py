@@ -11,15 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from trimesh.creation import box
 
 from cases import mostly_slow
 from labels import problem_rows, world_of
 from robots import PANDA
+from warp_collision import RobotSpheres
 from warp_collision.cli.__main__ import main
 from warp_collision.examples import load_panda
-from warp_collision.labeling import PathFiles, PathLabeler
+from warp_collision.labeling import PathFiles, PathLabeler, PathRow
 from warp_collision.labeling.on_ray import SliceLabeler
-from warp_collision.labeling.parts import WrittenRows
+from warp_collision.labeling.parts import PartWriter, WrittenRows, labelled
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -183,6 +185,11 @@ def test_wrong_usage(tmp_path, capsys):
     assert "outputs must be of free, clearance" in capsys.readouterr().err
 
 
+def flat(text: str) -> str:
+    """A text without the ends of its lines."""
+    return " ".join(text.split())
+
+
 def with_ids(folder: Path, ids: list[object]) -> None:
     """Gives the rows of the paths other ids."""
     table = pq.read_table(folder / "paths.parquet")
@@ -257,27 +264,157 @@ def test_another_run_into_the_folder_is_refused(tmp_path, capsys, monkeypatch):
     assert "has labels of another run, whose outputs was ['free'], got None" in told
     world = next((tmp_path / "worlds").iterdir())
     content, about = world.read_text(), world.stat()
-    world.write_text(content + " ")
-    assert label(tmp_path, "out", "--outputs", "free", "--quiet") == 2
-    assert "whose world was" in capsys.readouterr().err
-    world.write_text(content)
+    world.write_text(content.replace("0", "1", 1))  # of the same size and time
     os.utime(world, ns=(about.st_atime_ns, about.st_mtime_ns))
+    assert label(tmp_path, "out", "--outputs", "free", "--quiet") == 2
+    assert f"other files of the worlds: {world.name} changed;" in flat(capsys.readouterr().err)
+    world.unlink()
+    assert label(tmp_path, "out", "--outputs", "free", "--quiet") == 2
+    assert f"other files of the worlds: {world.name} removed;" in flat(capsys.readouterr().err)
+    world.write_text(content)  # at another time
+    (tmp_path / "worlds" / "notes.txt").touch()
+    assert label(tmp_path, "out", "--outputs", "free", "--quiet") == 0
     robot = tmp_path / "panda.urdf"
     robot.write_text(PANDA.read_text() + "<!-- -->")
     (tmp_path / "meshes").symlink_to(PANDA.parent / "meshes")
     assert label(tmp_path, "out", "--outputs", "free", "--quiet", f"--robot={robot}") == 2
-    assert "whose robot was" in capsys.readouterr().err
+    assert "with other files of the robot: panda.urdf changed" in capsys.readouterr().err
     monkeypatch.setattr("warp_collision.cli.label_paths.version", lambda name: "0.0")
     assert label(tmp_path, "out", "--outputs", "free", "--quiet") == 2
     assert "whose version was" in capsys.readouterr().err
     monkeypatch.undo()
     file.write_bytes(file.read_bytes())  # at another time
     assert label(tmp_path, "out", "--outputs", "free", "--quiet") == 2
-    assert "whose inputs was" in capsys.readouterr().err
+    assert "with other files of the inputs: paths.parquet changed;" in capsys.readouterr().err
     pd.testing.assert_frame_equal(read(tmp_path / "out"), before, check_exact=True)
     assert label(tmp_path, "out", "--overwrite", "--quiet") == 0
     assert "clearance" in read(tmp_path / "out")
     assert len(read(tmp_path / "out")) == 8
+
+
+def write_robot(folder: Path, size: float) -> Path:
+    """A robot of one joint, whose link is a box in a mesh file."""
+    box((size, size, size)).export(folder / "arm.stl")
+    (folder / "arm.urdf").write_text(
+        '<robot name="arm"><link name="base"/><link name="arm"><collision><geometry>'
+        '<mesh filename="arm.stl"/></geometry></collision></link><joint name="j" type="revolute">'
+        '<parent link="base"/><child link="arm"/><axis xyz="0 0 1"/>'
+        '<limit lower="-3" upper="3" effort="1" velocity="1"/></joint></robot>'
+    )
+    return folder / "arm.urdf"
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_mesh_of_the_robot_that_changed_is_noticed(tmp_path, capsys, saved):
+    robot, paths = write_robot(tmp_path, 0.1), tmp_path / "arm.npy"
+    np.save(paths, np.linspace(-1, 1, 24).reshape(4, 6, 1))
+    if saved:
+        RobotSpheres(robot).save(robot := tmp_path / "arm.yaml")
+    (tmp_path / "world.yaml").write_text(json.dumps(world_of("cage_1")))
+    command = ["label", str(paths), f"--robot={robot}", f"--world={tmp_path / 'world.yaml'}"]
+    command += [f"--out={tmp_path / 'out'}", "--device=cpu", "--quiet", "--outputs", "free"]
+    assert main(command) == 0
+    write_robot(tmp_path, 0.2)
+    assert main(command) == 2
+    assert "with other files of the robot: arm.stl changed; give" in flat(capsys.readouterr().err)
+    assert main([*command, "--overwrite"]) == 0
+
+
+def with_mesh(folder: Path, size: float) -> Path:
+    """Writes a world that names a mesh outside of the folder of worlds; returns the mesh."""
+    for name in ("meshes", "worlds"):
+        (folder / name).mkdir(exist_ok=True)
+    box((size, size, size)).export(folder / "meshes" / "ball.stl")
+    mesh = {"file_path": "../meshes/ball.stl", "pose": [1, 0, 0, 1, 0, 0, 0]}
+    (folder / "worlds" / "a.yaml").write_text(json.dumps({"mesh": {"ball": mesh}}))
+    return folder / "meshes" / "ball.stl"
+
+
+def label_spheres(folder: Path, *options: str) -> int:
+    """Labels 8 paths of spheres, the fourth of which may name another world."""
+    if not (folder / "paths.parquet").exists():
+        with_mesh(folder, 0.1)
+        rows = [{"id": i, "path": [[[0.0, 0, i, 0.1]]] * 2, "world": "a.yaml"} for i in range(8)]
+        rows[3]["world"] = "b.yaml"
+        pq.write_table(pa.Table.from_pylist(rows), folder / "paths.parquet")
+    command = ["label", str(folder / "paths.parquet"), f"--world={folder / 'worlds'}"]
+    command += [f"--out={folder / 'out'}", "--device=cpu", "--outputs", "free", "--batch-rows=2"]
+    return main([*command, "--part-rows=2", *options])
+
+
+def test_a_mesh_outside_of_the_folder_of_worlds_that_changed_is_noticed(tmp_path, capsys):
+    assert label_spheres(tmp_path, "--quiet") == 1
+    for part in parts_of(tmp_path / "out")[2:]:
+        (tmp_path / "out" / part).unlink()
+    mesh = with_mesh(tmp_path, 2.5)
+    assert label_spheres(tmp_path, "--quiet") == 2
+    told = flat(capsys.readouterr().err)
+    assert "with other files of the worlds: ../meshes/ball.stl changed; give" in told
+    assert label_spheres(tmp_path, "--quiet", "--retry-errors") == 2
+    mesh.unlink()
+    assert label_spheres(tmp_path, "--quiet") == 2
+    assert "../meshes/ball.stl removed; give" in flat(capsys.readouterr().err)
+    with_mesh(tmp_path, 0.1)  # the same bytes at another time
+    assert label_spheres(tmp_path, "--quiet") == 1
+    assert len(read(tmp_path / "out")) == 8
+
+
+def test_a_mesh_that_changed_is_noticed_by_another_shard(tmp_path, capsys):
+    assert label_spheres(tmp_path, "--quiet", "--shard=0/2") in (0, 1)
+    with_mesh(tmp_path, 2.5)
+    assert label_spheres(tmp_path, "--quiet", "--shard=1/2") == 2
+    assert "../meshes/ball.stl changed; give" in flat(capsys.readouterr().err)
+
+
+def test_a_mesh_of_a_world_must_not_change_while_paths_are_labelled(tmp_path):
+    mesh = with_mesh(tmp_path, 0.1)
+    row = PathRow(np.float32([[[0, 0, 0, 0.1]]] * 2), "a.yaml")
+    options = {"folder": tmp_path / "worlds", "outputs": ["free"]}
+    labelers = [PathLabeler(**options), PathLabeler(**options, since=mesh.stat().st_mtime + 1e-3)]
+    for labeler in labelers:
+        assert labeler.label([row])["error"].tolist() == [None]
+    time.sleep(0.02)
+    with_mesh(tmp_path, 2.5)
+    rule = "must not change while paths are labelled, but it was written since"
+    for labeler in (*labelers, PathLabeler(**options, since=mesh.stat().st_mtime - 1.0)):
+        error = labeler.label([row])["error"][0]
+        assert rule in error
+        assert "ball.stl" in error or "a.yaml" in error
+
+
+def test_two_states_of_a_world_are_not_in_one_table(tmp_path):
+    """As processes of a cluster may read it, each before the other is told."""
+    with_mesh(tmp_path, 0.1)
+    row = PathRow(np.float32([[[0, 0, 0, 0.1]]] * 2), "a.yaml", "row", source=("p", 0))
+    with PartWriter(tmp_path / "out", 10, {}, worlds=tmp_path / "worlds") as writer:
+        for size in (0.1, 2.5):
+            with_mesh(tmp_path, size)
+            labeler = PathLabeler(folder=tmp_path / "worlds", outputs=["free"])
+            table = labelled(labeler, [row], "string")
+            if size == 0.1:
+                writer.add(table)
+                continue
+            with pytest.raises(
+                ValueError, match=r"files of the worlds: \.\./meshes/ball.stl changed"
+            ):
+                writer.add(table)
+
+
+def test_a_world_that_is_added_is_no_other_run(tmp_path):
+    """Rows that named it have errors, which are repaired."""
+    assert label_spheres(tmp_path) == 1
+    (tmp_path / "worlds" / "b.yaml").write_text(json.dumps(world_of("cage_1")))
+    assert label_spheres(tmp_path, "--retry-errors") == 0
+    assert sorted(read(tmp_path / "out")["row"]) == [*range(8)]
+    assert label_spheres(tmp_path) == 0
+
+
+def test_a_part_that_is_cut_off_is_named(tmp_path, capsys):
+    assert label_spheres(tmp_path, "--quiet") == 1
+    part = tmp_path / "out" / parts_of(tmp_path / "out")[1]
+    part.write_bytes(part.read_bytes()[:-20])
+    assert label_spheres(tmp_path, "--quiet") == 2
+    assert f"{part.name}: must be a part of labels, got one that" in flat(capsys.readouterr().err)
 
 
 def test_errors_are_labelled_again_when_that_is_wanted(tmp_path, capsys):
@@ -293,8 +430,9 @@ def test_errors_are_labelled_again_when_that_is_wanted(tmp_path, capsys):
     (tmp_path / "worlds").rmdir()
     (tmp_path / "gone").rename(tmp_path / "worlds")
     assert main(command) == 2
-    assert "whose world was" in capsys.readouterr().err
-    # In the folder of the worlds itself these are no part of the manifest.
+    assert "0 paths labelled, 12 were there before" in capsys.readouterr().out
+    assert main([*command, "--retry-errors", "--quiet"]) == 0
+    assert main([*command, "--quiet"]) == 0
     rows = pq.read_table(tmp_path / "paths.parquet").to_pylist()
     rows[5]["path"][0][0] = float("nan")
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "paths.parquet")
@@ -362,7 +500,6 @@ def test_the_text_of_the_slurm_script_runs_as_it_is(tmp_path):
 
 
 def test_two_runs_of_one_shard_are_refused(tmp_path, capsys):
-    from warp_collision.labeling.parts import PartWriter
 
     write_paths(tmp_path, 4)
     with PartWriter(tmp_path / "out", 10, {}):

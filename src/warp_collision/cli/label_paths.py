@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import hashlib
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -19,10 +18,12 @@ from warp_collision.cli.check_paths import labeler_in
 from warp_collision.cli.options import Options, RobotOptions, WorldOptions, list_paths
 from warp_collision.cli.terminal import Progress, print_json, print_text
 from warp_collision.extras import require_extra
+from warp_collision.formats.files import found_files
 from warp_collision.labeling import PathFiles, PathLabeler
 from warp_collision.labeling.labeler import OUTPUTS
 from warp_collision.labeling.on_ray import label_slices
 from warp_collision.labeling.parts import PartWriter, batches, labelled
+from warp_collision.labeling.world_cache import digest_of, name_from
 from warp_collision.messages import escaped
 
 if TYPE_CHECKING:
@@ -104,13 +105,15 @@ class LabelOptions(Options):
 def label_paths(options: LabelOptions, device: torch.device) -> int:
     """Labels all paths of files, says what was written, and returns the exit status."""
     require_extra("pyarrow", "label")
-    files = list_paths(options.paths, options.column, options.robot)
-    manifest = run_manifest(options, files)
+    with found_files() as of_robot:
+        files = list_paths(options.paths, options.column, options.robot)
+    manifest = run_manifest(options, files, of_robot)
     labeler = _labeler(options, device)
     writer = PartWriter(
         options.out,
         options.part_rows,
         manifest,
+        worlds=options.world.folder,
         shard=options.shard,
         overwrite=options.overwrite,
         retry_errors=options.retry_errors,
@@ -238,15 +241,19 @@ class _Run:
         print_text("\n".join(lines))
 
 
-def run_manifest(options: LabelOptions, files: PathFiles) -> dict[str, Any]:
-    """What decides the labels of a run: inputs, robot, world and options."""
+def run_manifest(
+    options: LabelOptions, files: PathFiles, of_robot: Iterable[Path]
+) -> dict[str, Any]:
+    """What decides the labels of a run: inputs, the files of the robot, and options.
+
+    Each part names the files of its worlds, as rows name them.
+    """
     robot = options.robot
-    named = (None,) * 3 if robot is None else (robot.robot, robot.srdf, robot.robot_spheres)
+    folder = Path() if robot is None else robot.robot.parent
     return {
         "version": version("warp-collision"),
-        "inputs": files.listing(),
-        "robot": [None if path is None else _digest(path) for path in named],
-        "world": _world_digest(options.world.world, options.out),
+        "inputs": {name: about for name, *about in files.listing()},
+        "robot": {name_from(folder, path): digest_of(path) for path in of_robot},
         "shards": options.shard[1],
         "rows of a slice": options.batch_rows if options.shard[1] > 1 else None,
         "id_type": files.id_type(),
@@ -261,28 +268,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _world_digest(world: Path, out: Path | str) -> str | None:
-    """Of a world file its content, of a folder of worlds the names, sizes and times of its files.
-
-    The current folder, which is meant where none is given, may have anything in it: None.
-    """
-    if world == Path():
-        return None
-    if world.is_file():
-        return _digest(world)
-    digest = hashlib.sha256()
-    for path in sorted(world.rglob("*")):
-        if path.is_file() and not path.is_relative_to(str(out)):
-            about = path.stat()
-            listed = str(path.relative_to(world)), about.st_size, about.st_mtime_ns
-            digest.update(repr(listed).encode())
-    return digest.hexdigest()
 
 
 def _count(files: PathFiles, options: LabelOptions) -> int | None:

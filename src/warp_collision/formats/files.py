@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import stat
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
@@ -18,12 +22,48 @@ MAX_FACES = 50_000_000  # of a file, those of every instance counted
 MAX_COORDINATE = 1e9  # as in a world; trimesh merges vertices far beyond it, all into one
 
 
+# When a file was written [ns], its size [bytes], and its number in the file system.
+About = tuple[int, int, int]
+_FOUND: ContextVar[dict[Path, About] | None] = ContextVar("_FOUND", default=None)
+
+
 def is_file(path: Path) -> bool:
-    """Whether there is such a file; False for names that no file can have."""
+    """Whether there is such a file; False for names that no file can have.
+
+    Readers ask before they open a file, so that `found_files` has all that were read.
+    """
     try:
-        return path.is_file()
+        found = path.stat()
     except (OSError, ValueError):
         return False
+    if not stat.S_ISREG(found.st_mode):
+        return False
+    add_found({path: about_file(found)})
+    return True
+
+
+def about_file(found: os.stat_result) -> About:
+    """What tells a file from a later one of its name."""
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+@contextlib.contextmanager
+def found_files() -> Iterator[dict[Path, About]]:
+    """The files that `is_file` finds until the end of the context, also in the worker process."""
+    found: dict[Path, About] = {}
+    token = _FOUND.set(found)
+    try:
+        yield found
+    finally:
+        _FOUND.reset(token)
+
+
+def add_found(files: Mapping[Path, About]) -> None:
+    """Adds files to those of `found_files`, each as it was when it was first found."""
+    found = _FOUND.get()
+    if found is not None:
+        for path, about in files.items():
+            found.setdefault(path, about)
 
 
 def existing_file(path: str | os.PathLike[str]) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from warp_collision.formats.files import is_file, read_xml
 from warp_collision.formats.joint_values import joint_value, require_joint_names
 from warp_collision.formats.worker import allow, run_limited
 from warp_collision.messages import escaped
@@ -69,6 +71,13 @@ def read_model(path: Path, values: Mapping[str, float]) -> MjcfModel:
     return run_limited(_read, *path_and_values, library="MuJoCo", imports=("mujoco",))
 
 
+def _find_included(path: Path, folder: Path) -> None:
+    """Looks for the files that a model includes, so that `found_files` has them."""
+    is_file(path)
+    for element in read_xml(path).iter("include"):
+        _find_included(folder / element.attrib["file"], folder)
+
+
 def _read(path: str, values: dict[str, float]) -> MjcfModel:
     mujoco: Any = importlib.import_module("mujoco")
     warnings: list[str] = []
@@ -76,10 +85,12 @@ def _read(path: str, values: dict[str, float]) -> MjcfModel:
     _clear_cache(mujoco)
     allow(os.path.getsize(path))
     spec: Any = mujoco.MjSpec.from_file(path)
+    with contextlib.suppress(ValueError):  # XML that MuJoCo alone reads
+        _find_included(Path(path), Path(path).parent)
     _drop_textures(spec)
     for asset in (*spec.meshes, *spec.hfields):
         file = Path(path).parent / spec.meshdir / asset.file
-        if asset.file and file.is_file():
+        if asset.file and is_file(file):
             allow(file.stat().st_size)
     model: Any = spec.compile()
     for warning in warnings:

@@ -20,8 +20,10 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from warp_collision.formats.files import About, add_found, found_files
 from warp_collision.messages import one_line
 
 try:
@@ -84,7 +86,7 @@ class _Worker:
             try:
                 pickle.dump(request, process.stdin)
                 process.stdin.flush()
-                kind, result = pickle.load(process.stdout)
+                kind, result, files = pickle.load(process.stdout)
             except (OSError, EOFError):
                 _refuse(library, _ending(self.stop()))
             except BaseException:
@@ -93,6 +95,7 @@ class _Worker:
             if kind == _OUT_OF_MEMORY:
                 self.stop()
                 _refuse(library, "MemoryError")
+        add_found(files)
         if kind == _ERROR:
             raise ValueError(result)
         return result
@@ -203,12 +206,14 @@ def serve() -> None:
     with contextlib.suppress(EOFError, OSError):
         while True:
             imports, function, arguments = pickle.load(sys.stdin.buffer)
+            files: dict[Path, About] = {}
             try:
                 for module in imports:
                     importlib.import_module(module)
                 _limits = _Limits()
                 try:
-                    reply = _VALUE, function(*arguments)
+                    with found_files() as files:
+                        reply = _VALUE, function(*arguments)
                 finally:
                     _limits.lift()
             except MemoryError:
@@ -216,7 +221,7 @@ def serve() -> None:
             except Exception as error:
                 text = str(error) if isinstance(error, ValueError) else one_line(error)
                 reply = _ERROR, text
-            pickle.dump(reply, replies, pickle.HIGHEST_PROTOCOL)
+            pickle.dump((*reply, files), replies, pickle.HIGHEST_PROTOCOL)
             replies.flush()
 
 

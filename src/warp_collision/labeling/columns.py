@@ -17,6 +17,7 @@ from warp_collision.messages import escaped, one_line, short_repr
 ROLES = ("id", "path", "world", "base_pose", "env", "robot")
 # What the column of paths is called where `columns` does not say it.
 PATH_NAMES = ("path", "joints", "spheres", "trajectory")
+FILES = "_world_files"  # a column that the labels of a batch have until they are in a part
 _BUFFER = 1 << 20  # bytes, of a column that is read
 
 
@@ -176,7 +177,7 @@ def arrow_table(columns: Mapping[str, Any], id_type: str | None = None) -> Any:
     require_extra("pyarrow", "a table")
     import pyarrow as pa
 
-    texts = ("source", "link", "obstacle", "error")
+    texts = ("source", "link", "obstacle", "error", FILES)
     arrays = {}
     for name, values in columns.items():
         if name == "id" and id_type is not None:

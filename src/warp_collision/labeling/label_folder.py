@@ -33,6 +33,10 @@ class LabelFolder(Protocol):
         """The content of a file."""
         ...
 
+    def open(self, name: str) -> Any:
+        """A file that is read from any position."""
+        ...
+
     def write(self, name: str, content: Any) -> None:
         """Writes a file, or replaces it."""
 
@@ -76,6 +80,9 @@ class _Directory:
 
     def read(self, name: str) -> bytes:
         return (self._path / name).read_bytes()
+
+    def open(self, name: str) -> Any:
+        return (self._path / name).open("rb")
 
     def write(self, name: str, content: Any) -> None:
         with _naming(self._path / name):
@@ -129,6 +136,10 @@ class _Store:
     def read(self, name: str) -> bytes:
         with self._naming(name), self._system.open_input_file(f"{self._path}/{name}") as file:
             return file.read()
+
+    def open(self, name: str) -> Any:
+        with self._naming(name):
+            return self._system.open_input_file(f"{self._path}/{name}")
 
     def write(self, name: str, content: Any) -> None:
         with (

@@ -198,6 +198,10 @@ class PathLabeler:
 
     def label(self, rows: Sequence[PathRow]) -> dict[str, Any]:
         """Labels of rows, arrays (n_rows,) by name, and `error`."""
+        return self.label_with_files(rows)[0]
+
+    def label_with_files(self, rows: Sequence[PathRow]) -> tuple[dict[str, Any], dict[str, str]]:
+        """As `label`, and the files that the worlds of labelled rows have, with digests."""
         if self._threads is not None:
             torch.set_num_threads(self._threads)
         if self._cache is None:
@@ -221,7 +225,9 @@ class PathLabeler:
                     errors[index] = one_line(error)
                 else:
                     ready.setdefault(key, []).append((index, checked))
+        files: dict[str, str] = {}
         for pack, bad_worlds in self._cache.pack(ready):
+            files |= self._cache.digests(pack.envs)
             for key, error in bad_worlds.items():
                 for index, _ in ready[key]:
                     errors[index] = error
@@ -236,7 +242,7 @@ class PathLabeler:
                 )
                 for label, values in columns.items():
                     values[indices] = found[label]
-        return {**columns, "error": np.array(errors, dtype=object)}
+        return {**columns, "error": np.array(errors, dtype=object)}, files
 
     def _robot(self, name: str | None) -> RobotSpheres | None:
         """A robot by name, read from its file the first time."""

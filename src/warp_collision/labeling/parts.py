@@ -22,25 +22,34 @@ from typing import Any
 import numpy as np
 
 from warp_collision.extras import require_extra
-from warp_collision.labeling.columns import arrow_table
+from warp_collision.labeling.columns import FILES, arrow_table
 from warp_collision.labeling.label_folder import label_folder
 from warp_collision.labeling.labeler import PathLabeler
 from warp_collision.labeling.path_row import PathRow
+from warp_collision.labeling.places import joined
+from warp_collision.labeling.world_cache import digest_of
 from warp_collision.messages import escaped, short_repr
 
 _MANIFEST = "_manifest.json"
+_OF_PART = b"warp_collision.world_files"  # in the metadata of its schema
+_TOLD = 3  # files that an error names
 _PART = re.compile(r"part-[0-9T]+-[0-9a-f]+-(?P<shard>\d+of\d+)-\d+\.parquet")
 
 
 def labelled(labeler: PathLabeler, rows: Sequence[PathRow], id_type: str) -> Any:
-    """The labels of rows as an Arrow table, with their ids, and where in the inputs they were."""
+    """The labels of rows as an Arrow table, with their ids, and where in the inputs they were.
+
+    The first row has the files of the worlds, which `PartWriter` takes out of the table.
+    """
     sources = [("", -1) if row.source is None else row.source for row in rows]
     first = {
         "id": [row.id for row in rows],
         "source": [source for source, _ in sources],
         "row": [index for _, index in sources],
     }
-    return arrow_table({**first, **labeler.label(rows)}, id_type)
+    labels, files = labeler.label_with_files(rows)
+    named = {FILES: [json.dumps(files), *[None] * (len(rows) - 1)][: len(rows)]}
+    return arrow_table({**first, **labels, **named}, id_type)
 
 
 def batches(rows: Iterable[PathRow], size: int) -> Iterator[list[PathRow]]:
@@ -48,6 +57,19 @@ def batches(rows: Iterable[PathRow], size: int) -> Iterator[list[PathRow]]:
     source = iter(rows)
     while batch := list(islice(source, size)):
         yield batch
+
+
+def _difference(entry: str, found: Any, wanted: Any) -> str:
+    """How an entry of a manifest differs: of files the names of a few, each with a word."""
+    if not (isinstance(found, dict) and isinstance(wanted, dict)):
+        return f"whose {entry} was {short_repr(found)}, got {short_repr(wanted)}"
+    told = []
+    for name in sorted({*found, *wanted}):
+        if found.get(name) != wanted.get(name):
+            how = "added" if name not in found else "changed" if name in wanted else "removed"
+            told.append(f"{escaped(name)} {how}")
+    more = f" and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
+    return f"with other files of the {entry}: {', '.join(told[:_TOLD])}{more}"
 
 
 class WrittenRows:
@@ -90,6 +112,7 @@ class PartWriter:
         rows: of a part.
         manifest: what decides the labels, as JSON has it. The first run into a folder writes it,
             and every other has to have the same.
+        worlds: the folder that names of world files start from.
         shard: the index of this run, and of how many.
         overwrite: whether labels of an earlier run are removed.
         retry_errors: whether rows with an error are removed, so that they are labelled again.
@@ -100,8 +123,8 @@ class PartWriter:
 
     Raises:
         OSError: the folder cannot be read or written; the error names the file.
-        ValueError: the folder has other files, or labels of something else, or the shard is being
-            labelled by another process.
+        ValueError: the folder has other files, or labels of something else or in worlds that were
+            changed since, or the shard is being labelled by another process.
     """
 
     def __init__(
@@ -110,6 +133,7 @@ class PartWriter:
         rows: int,
         manifest: Mapping[str, Any],
         *,
+        worlds: Path = Path(),
         shard: tuple[int, int] = (0, 1),
         overwrite: bool = False,
         retry_errors: bool = False,
@@ -119,6 +143,10 @@ class PartWriter:
         self._folder = label_folder(folder)
         self._tables: list[Any] = []
         self._held = self._next = 0
+        self._worlds = worlds
+        self._world_files: dict[str, str] = {}  # of all parts
+        self._part_files: dict[str, str] = {}  # of the tables that are held
+        self._seen: set[str] = set()  # parts of other shards
         begun = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
         self._shard = f"{shard[0]}of{shard[1]}"
         self._run = f"{begun}-{secrets.token_hex(4)}-{self._shard}"
@@ -138,6 +166,8 @@ class PartWriter:
             self._known = self._own_parts()
             for part in sorted(self._known):
                 self._read(part, retry_errors)
+            self._read_other_shards()
+            self._require_same_worlds()
         except BaseException:
             self._lock.close()
             raise
@@ -149,6 +179,7 @@ class PartWriter:
         """Writes what was added, also where a run is interrupted."""
         try:
             self.flush()
+            self._read_other_shards()
         finally:
             self._lock.close()
 
@@ -171,32 +202,76 @@ class PartWriter:
 
     def _agree(self, manifest: Mapping[str, Any]) -> None:
         """Writes the manifest if there is none, else requires that it is the same."""
-        where, wanted = escaped(str(self._place)), json.loads(json.dumps(manifest))
+        wanted = json.loads(json.dumps(manifest))
         names = self._folder.names()
         if _MANIFEST not in names:
             if any(name.startswith("part-") for name in names):
                 raise ValueError(
-                    f"{where}: parts must have a manifest, got none; --overwrite labels all rows "
-                    "anew"
+                    f"{escaped(str(self._place))}: parts must have a manifest, got none; "
+                    "--overwrite labels all rows anew"
                 )
             content = json.dumps(wanted, indent=1).encode()
             self._folder.create(_MANIFEST, content, self._shard)
         found = json.loads(self._folder.read(_MANIFEST))
         for name in sorted({*found, *wanted}, key=lambda name: (name != "shards", name)):
             if found.get(name) != wanted.get(name):
-                raise ValueError(
-                    f"{where}: has labels of another run, whose {name} was "
-                    f"{short_repr(found.get(name))}, got {short_repr(wanted.get(name))}; give this "
-                    "run another folder, or --overwrite labels all rows anew"
-                )
+                raise self._other(_difference(name, found.get(name), wanted.get(name)))
+
+    def _other(self, told: str) -> ValueError:
+        return ValueError(
+            f"{escaped(str(self._place))}: has labels of another run, {told}; give this run "
+            "another folder, or --overwrite labels all rows anew"
+        )
+
+    def _require_same_worlds(self) -> None:
+        """Requires that the files of worlds that rows were labelled in are as they were then."""
+        found = {}
+        for name in self._world_files:
+            with contextlib.suppress(OSError):
+                found[name] = digest_of(self._worlds / name)
+        if found != self._world_files:
+            raise self._other(_difference("worlds", self._world_files, found))
+
+    def _take_files(self, files: Mapping[str, str]) -> None:
+        """Adds files of worlds, each of which must have the content that other rows had."""
+        known = {name: self._world_files.get(name, digest) for name, digest in files.items()}
+        if known != files:
+            raise self._other(_difference("worlds", known, dict(files)))
+        self._world_files |= files
+
+    def _read_other_shards(self) -> None:
+        """Reads in which worlds other shards have labelled rows, of parts that are new."""
+        import pyarrow.parquet as pq
+
+        for name in self._folder.names():
+            if _PART.match(name) and name not in self._known | self._seen:
+                with self._naming(name), self._folder.open(name) as file:
+                    self._take_files(_files_of(pq.read_schema(file)))
+                self._seen.add(name)
+
+    @contextlib.contextmanager
+    def _naming(self, part: str) -> Iterator[None]:
+        """Lets errors of a part that cannot be read name it."""
+        import pyarrow as pa
+
+        try:
+            yield
+        except (OSError, pa.ArrowException) as error:
+            where = escaped(str(joined(self._place, part)))
+            raise ValueError(
+                f"{where}: must be a part of labels, got one that cannot be read ({error}); "
+                "without it, its rows are labelled again"
+            ) from error
 
     def _read(self, part: str, retry_errors: bool) -> None:
         """Reads which rows a part has, and drops those to be labelled again from it."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        content = pa.BufferReader(self._folder.read(part))
-        table = pq.read_table(content, columns=["source", "row", "error"])
+        with self._naming(part):
+            content = pa.BufferReader(self._folder.read(part))
+            table = pq.read_table(content, columns=["source", "row", "error"])
+        self._take_files(_files_of(table.schema))
         is_wrong = table["error"].is_valid()
         if retry_errors and any(is_wrong.to_pylist()):
             from pyarrow.compute import invert  # pyright: ignore[reportAttributeAccessIssue]
@@ -213,6 +288,12 @@ class PartWriter:
 
     def add(self, table: Any) -> None:
         """Adds a table, and writes a part if there are enough rows."""
+        if FILES in table.column_names:
+            for text in table[FILES].drop_null().to_pylist():
+                files = json.loads(text)
+                self._take_files(files)
+                self._part_files |= files
+            table = table.drop_columns([FILES])
         self._count_errors(table)
         self._tables.append(table)
         self._held += table.num_rows
@@ -238,9 +319,10 @@ class PartWriter:
             )
         part = f"part-{self._run}-{self._next:06d}.parquet"
         self._known.add(part)
-        self._write(pa.concat_tables(self._tables), part)
+        table = pa.concat_tables(self._tables)
+        self._write(table.replace_schema_metadata({_OF_PART: json.dumps(self._part_files)}), part)
         # An interrupt before this line has the same part written again, under the same name.
-        self._tables, self._held, self._next = [], 0, self._next + 1
+        self._tables, self._held, self._next, self._part_files = [], 0, self._next + 1, {}
 
     def _write(self, table: Any, part: str) -> None:
         import pyarrow as pa
@@ -249,3 +331,8 @@ class PartWriter:
         content = pa.BufferOutputStream()
         pq.write_table(table, content)
         self._folder.write(part, content.getvalue())
+
+
+def _files_of(schema: Any) -> dict[str, str]:
+    """The files of worlds of a part, with their digests."""
+    return json.loads((schema.metadata or {}).get(_OF_PART, b"{}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections import OrderedDict
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from warp_collision.devices import canonical_device
+from warp_collision.formats.files import About, about_file, found_files
 from warp_collision.io import Obstacle, load_world_file, load_world_mapping
 from warp_collision.io.yaml_world import ENTRIES
 from warp_collision.messages import escaped, known_names, one_line, short_repr
@@ -44,6 +46,18 @@ class WorldKey(NamedTuple):
 
     kind: str
     content: str
+
+
+class FileVersion(NamedTuple):
+    """A file as it was when it was first read.
+
+    Attributes:
+        about: when it was written, its size and its number.
+        digest: of its content.
+    """
+
+    about: About
+    digest: str
 
 
 class Pack(NamedTuple):
@@ -89,13 +103,14 @@ class WorldCache:
         """Begins without worlds."""
         self.device = canonical_device(self.device)
         self._keys: dict[tuple[str | None, int | None], WorldKey] = {}
-        self._versions: dict[str, tuple[int, ...]] = {}
+        self._versions: dict[str, FileVersion] = {}
         self._reset(_FEWEST_SLOTS)
 
     def _reset(self, slots: int) -> None:
         self._world = MeshWorld(_FEWEST_ENVS, slots, self.device)
         self._envs: OrderedDict[WorldKey, int] = OrderedDict()
         self._bytes: dict[WorldKey, int] = {}
+        self._files: dict[WorldKey, list[str]] = {}
         self._free = [*range(_FEWEST_ENVS)][::-1]
 
     @property
@@ -170,6 +185,14 @@ class WorldCache:
         """
         return self._read(self.key(world, env))
 
+    def digests(self, keys: Iterable[WorldKey]) -> dict[str, str]:
+        """The files that worlds of the last pack were read from, and digests of their content.
+
+        Names are relative to the folder.
+        """
+        files = {file for key in keys for file in self._files.get(key, ())}
+        return {name_from(self.folder, file): self._versions[file].digest for file in files}
+
     def pack(self, keys: Iterable[WorldKey]) -> Iterator[tuple[Pack, dict[WorldKey, str]]]:
         """Packs worlds, as many at a time as there is room for.
 
@@ -186,8 +209,14 @@ class WorldCache:
             if key in given:
                 continue
             try:
-                self._require_unchanged(key)
-                obstacles = None if key in self._envs else self._read(key)
+                if key in self._envs:
+                    obstacles, found = None, dict.fromkeys(self._files[key])
+                else:
+                    with found_files() as found:
+                        obstacles = self._read(key)
+                files = [os.path.abspath(file) for file in found]
+                for file, about in zip(files, found.values(), strict=True):
+                    self._require_unchanged(file, about)
             except (OSError, ValueError, ImportError) as error:
                 errors[key] = one_line(error)
                 continue
@@ -197,27 +226,31 @@ class WorldCache:
                 self._make_room(key, obstacles, packed)
             try:
                 packed[key] = self._place(key, obstacles)
+                self._files[key] = files
             except (ValueError, TypeError) as error:
                 errors[key] = one_line(error)
         if packed or errors:
             yield Pack(self._world, packed), errors
 
-    def _require_unchanged(self, key: WorldKey) -> None:
-        """Requires that a file is as it was when it was first read, and as labelling began."""
-        if key.kind != "file":
-            return
+    def _require_unchanged(self, file: str, read: About | None) -> None:
+        """Requires that a file is as it was when it was first read, and as labelling began.
+
+        Args:
+            file: its path.
+            read: what it was before it was read now. As it is the same afterwards, the digest is of
+                what was read.
+        """
         try:
-            found = os.stat(key.content)
-        except (OSError, ValueError):
-            raise FileNotFoundError(f"{escaped(key.content)}: no such file") from None
-        version = (found.st_mtime_ns, found.st_size, found.st_ino)
-        if self.since is not None:
-            is_changed = found.st_mtime_ns > self.since * 1e9
-        else:
-            is_changed = self._versions.setdefault(key.content, version) != version
-        if is_changed:
+            if file not in self._versions:
+                assert read is not None
+                self._versions[file] = FileVersion(read, digest_of(file))
+            about = about_file(os.stat(file))
+        except OSError:
+            raise FileNotFoundError(f"{escaped(file)}: no such file") from None
+        is_late = self.since is not None and about[0] > self.since * 1e9
+        if is_late or {about, read or about} != {self._versions[file].about}:
             raise ValueError(
-                f"{escaped(key.content)}: a world file must not change while paths are labelled, "
+                f"{escaped(file)}: a world file must not change while paths are labelled, "
                 "but it was written since"
             )
 
@@ -271,9 +304,23 @@ class WorldCache:
 
     def _drop(self, key: WorldKey) -> None:
         env = self._envs.pop(key)
-        del self._bytes[key]
+        del self._bytes[key], self._files[key]
         self._world.clear(env)
         self._free.append(env)
+
+
+def digest_of(file: str | os.PathLike[str]) -> str:
+    """A digest of the content of a file."""
+    with open(file, "rb") as content:
+        return hashlib.file_digest(content, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def name_from(folder: str | os.PathLike[str], file: str | os.PathLike[str]) -> str:
+    """The name of a file, relative to a folder where both are on one drive."""
+    try:
+        return Path(os.path.relpath(file, folder)).as_posix()
+    except ValueError:
+        return Path(file).as_posix()
 
 
 def _is_document(value: Any) -> bool:
