@@ -13,7 +13,7 @@ import torch
 import trimesh
 
 from labels import PROBLEMS, assert_same, plain_loop, problem_rows, world_of
-from warp_collision import MeshWorld, RobotSpheres
+from warp_collision import MeshWorld, RobotSpheres, joint_path_in_collision
 from warp_collision.examples import load_panda, load_problem
 from warp_collision.labeling import PathLabeler, PathRow
 from warp_collision.labeling.columns import rows_of
@@ -417,3 +417,54 @@ def test_the_cache_counts_what_the_process_grows_by(kind, count):
     counted, grown = json.loads(told.splitlines()[-1])
     print(kind, counted, grown)
     assert 0.95 * grown < counted < 1.6 * grown
+
+
+def edge_of(panda: RobotSpheres, pose: np.ndarray, blocked: bool) -> np.ndarray:
+    """A path of an arm that folds into itself: it ends where proofs fail, or just before."""
+    least, most = 0.0, 1.0
+    home = np.array([0.0, -0.8, 0.0, -2.2, 0.0, 1.5, 0.8])
+
+    def path(part: float) -> np.ndarray:
+        return np.linspace(home, home + part * (pose - home), 4).astype(np.float32)
+
+    for _ in range(40):
+        middle = 0.5 * (least + most)
+        hit = joint_path_in_collision(torch.from_numpy(path(middle))[None], panda, MeshWorld())
+        least, most = (least, middle) if hit.any() else (middle, most)
+    return path(most if blocked else least)
+
+
+def test_a_path_that_touches_itself_within_the_tolerance_names_its_own_links(panda):
+    """Nothing else keeps it from being free, whatever is nearest among obstacles."""
+    world = {"cuboid": {"table": {"dims": [1.0, 1.0, 0.1], "pose": [0.0, 0.0, -0.4, 1, 0, 0, 0]}}}
+    poses = (
+        np.array([0.0, -0.8, 0.0, -3.07, 0.0, -0.0, 0.8]),
+        np.array([0, 1.0, 0, -3.0, 0, 3.7, 0]),
+    )
+    rows = [PathRow(edge_of(panda, pose, blocked=True), "far") for pose in poses]
+    found = PathLabeler(panda, {"far": world}).label(rows)
+    assert not found["free"].any()
+    assert (found["clearance"] > 0.05).all()
+    assert (found["self_clearance"] <= 0.0).all()
+    assert found["with_itself"].all()
+    assert set(found["link"]) | set(found["obstacle"]) <= set(panda.link_names)
+    for row, link, other, place in zip(
+        rows, found["link"], found["obstacle"], found["position"], strict=True
+    ):
+        before = int(min(place, len(row.path) - 2))
+        near = row.path[before] + (place - before) * (row.path[before + 1] - row.path[before])
+        spheres = panda(torch.from_numpy(near)[None, None])[0, 0].double()
+        first, second = (
+            spheres[[index for index, name in enumerate(panda.sphere_links) if name == own]]
+            for own in (link, other)
+        )
+        apart = torch.cdist(first[:, :3], second[:, :3]) - first[:, 3:] - second[:, 3]
+        assert apart.min().item() <= 1e-3
+
+
+def test_what_is_proven_free_has_no_clearance_below_zero(panda):
+    pose = np.array([0.0, -0.8, 0.0, -3.07, 0.0, -0.0, 0.8])
+    rows = [PathRow(edge_of(panda, pose, blocked=False), None)]
+    found = PathLabeler(panda, MeshWorld()).label(rows)
+    assert found["free"].all()
+    assert (found["self_clearance"] >= 0.0).all()

@@ -67,10 +67,12 @@ def plain_loop(
         parts = robot.interpolate(path, 1e-3).parts
         substeps = 2 ** int(np.ceil(np.log2(parts + 1))) - 1
         exact = torch.from_numpy(row.path)[None]
+        free = not joint_path_in_collision(path, robot, world).any().item()
+        least = 0.0 if free else -np.inf
         values = {
-            "free": not joint_path_in_collision(path, robot, world).any().item(),
-            "clearance": found.world_lower.min().item(),
-            "self_clearance": found.self_lower.min().item(),
+            "free": free,
+            "clearance": max(found.world_lower.min().item(), least),
+            "self_clearance": max(found.self_lower.min().item(), least),
             "cost": joint_path_cost(exact, robot, world, substeps=substeps).double().sum().item(),
             "waypoint_clearance": clearance(spheres, world).clearance[0].amin(-1).numpy(),
         }

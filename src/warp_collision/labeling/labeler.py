@@ -58,7 +58,7 @@ class PathLabeler:
     - `depth`: float32 [m], how deep the contact is that the next columns name, 0 for none;
     - `position`: float32, in waypoints, where the robot is nearest to an obstacle;
     - `link`, `obstacle`: the two that are nearest there; two links, with `with_itself`, where the
-      robot touches itself and deeper than anything else;
+      robot touches itself and deeper than anything else, or nothing else keeps it from being free;
     - `waypoint_clearance`: on request, a list of the clearances to obstacles at the waypoints [m];
     - `error`: what is wrong with a row, whose labels are missing then, or None.
 

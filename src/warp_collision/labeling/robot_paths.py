@@ -121,7 +121,7 @@ class JointPaths:
         else:
             labels = {"free": self._free()}
         if any(name in outputs for name in _NEAREST):
-            labels |= self._nearest()
+            labels |= self._nearest(labels["free"])
         if "cost" in outputs:
             labels["cost"] = self._cost()
         if "waypoint_clearance" in outputs:
@@ -190,10 +190,12 @@ class JointPaths:
             found[row] = segment[row] - self._begins[row] + first
         return found
 
-    def _nearest(self) -> Labels:
+    def _nearest(self, free: np.ndarray) -> Labels:
         """Certified clearances, and the two bodies that come nearest to each other.
 
-        These are a link and an obstacle, unless links touch each other and are deeper.
+        These are a link and an obstacle, unless links touch each other and are deeper, or they
+        alone keep the path from being free. What is free touches nothing: its clearances are at
+        least 0, whatever lower bounds the tolerance leaves.
         """
         rows = torch.arange(len(self._owner))
         parts = zip(*self._of_segments(joint_path_clearance, rows), strict=True)
@@ -202,9 +204,13 @@ class JointPaths:
         links, world = self._robot.sphere_links, self._world
         names = [world.names(env) for env in range(world.n_envs)]
         count = len(self._begins)
+        least = np.where(free, np.float32(0.0), np.float32(-np.inf))
+        clearance = np.minimum.reduceat(found.world_lower, self._begins)
+        self_clearance = np.minimum.reduceat(found.self_lower, self._begins)
+        by_itself = ~free & (clearance > 0.0) & (self_clearance <= 0.0)
         labels: Labels = {
-            "clearance": np.minimum.reduceat(found.world_lower, self._begins),
-            "self_clearance": np.minimum.reduceat(found.self_lower, self._begins),
+            "clearance": np.maximum(clearance, least),
+            "self_clearance": np.maximum(self_clearance, least),
             "depth": np.zeros(count, dtype=np.float32),
             "position": np.full(count, np.nan, dtype=np.float32),
             "link": np.full(count, None, dtype=object),
@@ -215,7 +221,8 @@ class JointPaths:
         for row, (begin, end) in enumerate(zip(self._begins, self._ends, strict=True)):
             place = begin + int(found.world_upper[begin:end].argmin())
             own = begin + int(found.self_upper[begin:end].argmin())
-            itself = found.self_upper[own] < min(0.0, found.world_upper[place])
+            deeper = found.self_upper[own] < min(0.0, found.world_upper[place])
+            itself = bool(by_itself[row]) or deeper
             if itself:
                 place, upper, at = own, found.self_upper[own], found.self_position[own]
                 sphere, other = found.self_sphere[own], found.self_other[own]

@@ -28,7 +28,7 @@ _SLOT_BYTES = 512  # of an exact shape: its slot in the tables and its record
 # Of a mesh: its points, its faces with their tree and winding numbers, and a cell of its grid.
 _VERTEX_BYTES, _FACE_BYTES, _CELL_BYTES = 24, 256, 8
 # Of a point of a cloud with its tree, a voxel, and how much more one that is not free takes.
-_POINT_BYTES, _VOXEL_BYTES, _SOLID_BYTES = 128, 8, 480
+_POINT_BYTES, _VOXEL_BYTES, _SOLID_BYTES = 128, 8, 600
 _VALUES_FACTOR = 3  # of other shapes that sensors see: their values are kept thrice
 _KINDS = {"mesh", *ENTRIES, "voxel", "world"}  # keys of a world, and of a planning scene
 _LONG_NAME = 256  # characters, from which on text is a world itself
