@@ -492,6 +492,27 @@ def test_the_clearance_of_a_robot_to_itself_is_in_view_without_obstacles():
     assert 30.0 < panel.get_ylim()[1] < 60.0
 
 
+def test_curves_stay_in_view_and_names_are_of_what_is_seen():
+    """What is far away is a line along the top; what is there alone has no name."""
+    theme, ends = THEMES["light"], np.linspace(0.0, 1.0, 6)
+    lower = np.array([0.4, 0.09, 0.006, 0.07, np.inf])
+    for own, is_seen in ((np.linspace(0.061, 0.067, 5), True), (np.full(5, 0.3), False)):
+        curve = Curve(ends, lower, lower + 1e-3, own, "to obstacles", theme.plain)
+        panel = compose(Picture((900, 600), 1, "title", "", [curve], True, theme)).axes[0]
+        low, top = panel.get_ylim()
+        lines = {patch.get_label(): patch.get_data().values for patch in panel.patches}
+        assert ("to itself" in lines) == is_seen
+        assert ("to itself" in [text.get_text() for text in panel.get_legend().get_texts()]) == (
+            is_seen
+        )
+        drawn = [patch.get_data().values for patch in panel.patches if not patch.get_fill()]
+        assert len(drawn) == 1 + is_seen
+        assert all(((values > low) & (values <= top)).all() for values in drawn)
+        expected = np.minimum(1000 * lower + 1, top)
+        np.testing.assert_allclose(lines["to obstacles"], expected)
+        assert lines["to obstacles"][1] < top
+
+
 def test_a_picture_has_the_rays_that_its_edges_need():
     """One ray for a pixel without edges gives what four rays give."""
     from warp_collision.viewer import ray_tracer

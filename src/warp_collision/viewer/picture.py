@@ -391,38 +391,37 @@ def _draw_curves(figure: Figure, picture: Picture) -> None:
     panel = figure.add_axes(picture.panel)
     panel.patch.set_alpha(0.0)
     panel.axhline(0.0, color=theme.ink, lw=scale)
-    lows, highs = [0.0], [0.01]
+    low, top = _limits_of(picture.curves)
+    panel.set_ylim(1100.0 * low - 0.08 * 1000 * top, 1100.0 * top)
+    near = [i for i, c in enumerate(picture.curves) if np.nanmin(c.own, initial=np.inf) < 1.1 * top]
     styles = ("solid", "dashed", "dotted", "dashdot")
-    for curve, style in zip(picture.curves, styles, strict=False):
-        lower, upper = (1000.0 * np.where(np.isfinite(v), v, np.nan)
-                        for v in (curve.lower, curve.upper))  # fmt: skip
+    for index, (curve, style) in enumerate(zip(picture.curves, styles, strict=False)):
+        lower, upper, own = (
+            np.minimum(1000.0 * v, 1100.0 * top)
+            if np.isfinite(v).any()
+            else np.full_like(v, np.nan)
+            for v in (curve.lower, curve.upper, curve.own)
+        )
         width = _BOLD if (lower < 0.0).any() else _THIN
         panel.stairs(upper, curve.ends, baseline=None, color=curve.color, lw=width * scale,
-                     label=curve.label, linestyle=style)  # fmt: skip
+                     label=curve.label, linestyle=style, clip_on=False)  # fmt: skip
         panel.stairs(upper, curve.ends, baseline=lower, fill=True, color=curve.color, alpha=0.5)
-        own = np.where(np.isfinite(curve.own), 1000.0 * curve.own, np.nan)
-        touches = bool((own < 0.0).any())
-        panel.stairs(
-            own,
-            curve.ends,
-            baseline=None,
-            color=curve.color if touches else theme.ink,
-            lw=(_BOLD if touches else _THIN) * scale,
-            alpha=1.0 if touches else 0.6,
-            linestyle="dotted",
-            label="to itself" if curve is picture.curves[-1] else None,
-        )
+        if index in near:
+            touches = bool((own < 0.0).any())
+            panel.stairs(
+                own,
+                curve.ends,
+                baseline=None,
+                color=curve.color if touches else theme.ink,
+                lw=(_BOLD if touches else _THIN) * scale,
+                alpha=1.0 if touches else 0.6,
+                linestyle="dotted",
+                label="to itself" if index == near[-1] else None,
+                clip_on=False,
+            )
         below = np.where(lower < 0.0, lower, np.nan)
         panel.stairs(np.minimum(below, 0.0), curve.ends, baseline=0.0, fill=True, color=HIT,
                      alpha=0.35)  # fmt: skip
-        known = [values[np.isfinite(values)] / 1000 for values in (lower, own, upper)]
-        lows += [float(values.min(initial=0.0)) for values in known[:2]]
-        highs += [float(known[2].max(initial=0.01)), *np.sort(known[1])[:1].tolist()]
-    # What is far from everything needs no room beside what is near or inside.
-    low, high = min(lows), max(highs)
-    nearest = min(float(np.nanmin(np.abs(c.lower))) for c in picture.curves)
-    top = min(high, max(-2.5 * low, 6.0 * nearest, 0.05))
-    panel.set_ylim(1100.0 * low - 0.08 * 1000 * top, 1100.0 * top)
     panel.set_xlim(0.0, 1.0)
     title = panel.set_title(
         "certified clearance [mm]", size=13.5 * scale, color=theme.ink, loc="left"
@@ -447,6 +446,22 @@ def _draw_curves(figure: Figure, picture: Picture) -> None:
     for side, spine in panel.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(theme.ink)
+
+
+def _limits_of(curves: Sequence[Curve]) -> tuple[float, float]:
+    """Lower and upper end of what is in view of curves [m]; what is above is a line along the top.
+
+    What is far from everything needs no room beside what is near or inside. What the colour bar
+    tells apart has room.
+    """
+    least, most = [0.0], [0.01]
+    for curve in curves:
+        lower, upper, own = (v[np.isfinite(v)] for v in (curve.lower, curve.upper, curve.own))
+        least += [float(values.min(initial=0.0)) for values in (lower, own)]
+        most += [float(values.max(initial=0.01)) for values in (upper, own)]
+    nearest = min(float(np.nanmin(np.abs(curve.lower))) for curve in curves)
+    low = min(least)
+    return low, min(max(most), max(-2.5 * low, 6.0 * nearest, FAR))
 
 
 def _draw_bar(figure: Figure, picture: Picture) -> None:
