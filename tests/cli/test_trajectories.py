@@ -1,6 +1,7 @@
 """`plan --timed`, and what `check` and `label` say of the trajectories that it writes."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from cases import mostly_slow
 from robots import PANDA
 from warp_collision import MeshWorld, RobotSpheres
+from warp_collision.cli import path_drawing
 from warp_collision.cli.__main__ import main
 from warp_collision.labeling import PathLabeler, PathRow
 from warp_collision.robot import (
@@ -191,3 +193,29 @@ def test_the_viewer_takes_trajectories(capsys, world, robot, tmp_path, monkeypat
     status, _, err = run(capsys, "view", world, *options[2:], "--jerk", "3")
     assert status == 2
     assert "--jerk must be given with --robot alone" in err
+
+
+def test_the_picture_is_of_the_motion_that_is_written(capsys, world, robot, tmp_path, monkeypatch):
+    """Beside it, by its name: a picture of another path in the folder stays as it was."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "path.png").write_bytes(b"another")
+    drawn = []
+    monkeypatch.setattr(
+        path_drawing, "render", lambda *arguments, output, **more: drawn.append((arguments, output))
+    )
+    ends = [f"--start={LEFT}", f"--goal={RIGHT}", "--until", "first"]
+    status, _, err = run(
+        capsys, "plan", PANDA, world, *ends, "--timed", *LIMITS, "-o", "motion.json"
+    )
+    assert (status, err) == (0, "")
+    ((_, _, paths), output) = drawn[0]
+    assert output == Path("motion.png")
+    written, shown = load_trajectory("motion.json", robot.joint_names), paths["planned"]
+    np.testing.assert_allclose(shown.times, written.times, atol=2e-9)
+    np.testing.assert_allclose(shown.coefficients, written.coefficients, atol=1e-6)
+    assert (tmp_path / "path.png").read_bytes() == b"another"
+    run(capsys, "plan", PANDA, world, *ends)
+    assert drawn[1][1] == Path("path.png")
+    status, _, err = run(capsys, "plan", PANDA, world, *ends, "-o", "one.png")
+    assert status == 2
+    assert "--picture must be another file than --output" in err

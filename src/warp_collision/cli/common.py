@@ -116,14 +116,16 @@ def add_waypoints(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_picture(parser: argparse.ArgumentParser, default: str, otherwise: str) -> None:
-    """Adds the file of a picture, and the flag for no picture."""
+def add_picture(
+    parser: argparse.ArgumentParser, default: Path | None, words: str, otherwise: str
+) -> None:
+    """Adds the file of a picture, and the flag for no picture; words say what the default is."""
     parser.add_argument(
         "--picture",
         type=Path,
-        default=Path(default),
+        default=default,
         metavar="PNG",
-        help=f"the picture to write (default {default}); an existing file is overwritten",
+        help=f"the picture to write (default {words}); an existing file is overwritten",
     )
     parser.add_argument("--no-picture", dest="draws", action="store_false", help=otherwise)
 

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--problem", metavar="NAME", help="the problem (default: a cage); a wrong name lists all"
     )
     common.add_waypoints(parser)
-    common.add_picture(parser, "demo.png", "write the report only")
+    common.add_picture(parser, Path("demo.png"), "demo.png", "write the report only")
     parser.add_argument(
         "--report",
         type=Path,

@@ -11,14 +11,20 @@ from torch import Tensor
 
 from warp_collision.cli.terminal import print_text
 from warp_collision.extras import is_installed, require_extra
+from warp_collision.robot import JointCurve
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.viewer import render
 
 
 def draw(
-    paths: Mapping[str, Tensor], scene: RobotScene, output: Path, *, title: str, facts: str
+    paths: Mapping[str, Tensor | JointCurve],
+    scene: RobotScene,
+    output: Path,
+    *,
+    title: str,
+    facts: str,
 ) -> bool:
-    """Draws paths (horizon, n_joints) by name, side by side, into a PNG file.
+    """Draws paths (horizon, n_joints) and curves by name, side by side, into a PNG file.
 
     Without matplotlib it says so instead, and returns false.
     """

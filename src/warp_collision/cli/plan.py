@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NPZ",
         help="the path to write (default path.npz); an existing file is overwritten",
     )
-    common.add_picture(parser, "path.png", "write the path only")
+    common.add_picture(parser, None, "that of -o, with .png", "write the path only")
     common.add_waypoints(parser)
     parser.add_argument(
         "--clearance",
@@ -159,8 +159,12 @@ def run(options: argparse.Namespace) -> int:
         name: common.numbers(name, getattr(options, name), finite=True)
         for name in ("start", "goal")
     }
+    picture = options.picture or options.output.with_suffix(".png")
+    if options.draws and picture == options.output:
+        raise ValueError(f"--picture must be another file than --output, got {str(picture)!r}")
     asked = PlanOptions.of(
         options,
+        picture=picture,
         world=WorldOptions.of(options),
         robot=RobotOptions.of(options),
         timed=plan_timed.TimedOptions.optional(options),
@@ -217,7 +221,7 @@ def _plan(
     if is_free:
         _save(options.output, scene, found, trajectory)
         files.add(options.output)
-        if options.draws and _draw(options, scene, found):
+        if options.draws and _draw(options, scene, found, trajectory):
             files.add(options.picture)
     left_out = uncovered(scene.robot)
     if options.json:
@@ -359,15 +363,20 @@ def _advice(scene: RobotScene) -> list[str]:
     return often_with_itself(scene.robot.report(joints, scene.world, **scene.placed), _SAMPLES)
 
 
-def _draw(options: PlanOptions, scene: RobotScene, found: PlannedPaths) -> bool:
-    """Draws the straight path, where it is another one, and the planned one."""
+def _draw(
+    options: PlanOptions,
+    scene: RobotScene,
+    found: PlannedPaths,
+    trajectory: plan_timed.Trajectory | None,
+) -> bool:
+    """Draws the straight path, where it is another one, and the motion that is written."""
     from warp_collision import joint_path_in_collision
     from warp_collision.cli.path_drawing import draw
     from warp_collision.planning.descent import straight_lines
 
     planned = found.joints[0]
     straight = straight_lines(planned[:1], planned[-1:], len(planned))[0]
-    paths = {"planned": planned}
+    paths = {"planned": planned if trajectory is None else trajectory.written}
     hit = joint_path_in_collision(straight[None], scene.robot, scene.world, **scene.placed)
     collides = bool(hit.any())
     if collides:
