@@ -173,12 +173,12 @@ def winding_in_surface(pieces: wp.uint64, tree: SurfaceTree, point: wp.vec3) -> 
             element = int(row_of(pieces, row)[3])
             for _e in range(int(row_of(pieces, row + 1)[3])):
                 piece = piece_at(pieces, element)
-                if row_of(pieces, element + 1)[2] != 0.0:
+                if row_of(pieces, element + 1)[3] < 0.0:
                     a = xyz(row_of(pieces, piece.begin)) - point
                     b = xyz(row_of(pieces, piece.begin + 1)) - point
                     c = xyz(row_of(pieces, piece.begin + 2)) - point
                     total += PER_SOLID_ANGLE * half_solid_angle(a, b, c)
-                element = piece.end
+                element = piece.behind
         while node % 2 == 1 and node > 1:
             node = node / 2
             level -= 1

@@ -18,18 +18,20 @@ MOST_STEPS = wp.constant(32)
 CONVERGED = wp.constant(5.0e-6)
 # Volume of a tetrahedron without one, relative to the product of its sides.
 FLAT = wp.constant(1.0e-6)
-# Rows of a piece before its points.
+# Rows of a piece before its points: a ball; number of points, radius, slack, number of the rest.
 HEAD_ROWS = wp.constant(2)
 
 
 @wp.struct
 class Piece:
-    """A convex piece."""
+    """A convex piece: the hull of some corners, and within it that of these and the rest."""
 
     ball: wp.vec4  # around it: center in its frame, radius [m]
     radius: float  # by which the hull of its points is widened [m]
+    slack: float  # of the radius, what the hull of all corners does not need [m]
     begin: int  # first of its points in the table
     end: int  # behind the last of them
+    behind: int  # behind the rest of its corners
 
 
 @wp.struct
@@ -49,10 +51,19 @@ def row_of(pieces: wp.uint64, index: int) -> wp.vec4:
 
 @wp.func
 def piece_at(pieces: wp.uint64, index: int) -> Piece:
-    """The piece that begins at a row; the next one begins at its `end`."""
+    """The piece that begins at a row; the next one begins at its `behind`."""
     size = row_of(pieces, index + 1)
     begin = index + HEAD_ROWS
-    return Piece(row_of(pieces, index), size[1], begin, begin + int(size[0]))
+    end = begin + int(size[0])
+    return Piece(row_of(pieces, index), size[1], size[2], begin, end, end + wp.max(int(size[3]), 0))
+
+
+@wp.func
+def with_all_corners(piece: Piece) -> Piece:
+    """The hull of all corners of a piece, without its slack."""
+    return Piece(
+        piece.ball, piece.radius - piece.slack, 0.0, piece.begin, piece.behind, piece.behind
+    )
 
 
 @wp.func

@@ -48,6 +48,7 @@ from warp_collision.kernels.piece_separation import (
     piece_at,
     row_of,
     support,
+    with_all_corners,
 )
 from warp_collision.kernels.precision import is_finite3, uncertainty
 from warp_collision.kernels.robot_motion import (
@@ -235,9 +236,10 @@ def with_separation(
         bounds[0] = low
     if not (here >= bounds[1]):
         bounds[1] = here
+    upper = found.upper - moving.padding
     if not (here > moving.link.least):
-        return TOUCHING
-    bounds[2] = wp.min(bounds[2], found.upper + error - moving.padding)
+        return wp.vec3(TOUCHING[0], TOUCHING[1], upper)
+    bounds[2] = wp.min(bounds[2], upper + error)
     return bounds
 
 
@@ -307,6 +309,18 @@ def with_piece(obstacle: Obstacle, link: MovingLink, piece: Piece, bounds: wp.ve
     return with_separation(moving, found, size, bounds)
 
 
+@wp.func
+def with_corners(obstacle: Obstacle, link: MovingLink, piece: Piece, bounds: wp.vec3) -> wp.vec3:
+    """The bounds with those of a piece, by all of its corners where it touches by its slack alone.
+
+    The hull of all corners holds that of some, so it touches what that does without the slack.
+    """
+    found = with_piece(obstacle, link, piece, bounds)
+    if is_touching(found) and piece.behind > piece.end and found[2] + piece.slack > link.least:
+        return with_piece(obstacle, link, with_all_corners(piece), bounds)
+    return found
+
+
 @compiled_once
 def is_inside(obstacle: Obstacle, link: MovingLink, row: int) -> bool:
     """Whether a point of a link, by its row, is inside of an obstacle of whose cells none is near.
@@ -338,8 +352,8 @@ def bounds_over_obstacle(obstacle: Obstacle, link: MovingLink) -> wp.vec3:
     for _p in range(body.n_pieces):
         if not is_touching(bounds):
             piece = piece_at(link.pieces, row)
-            row = piece.end
-            bounds = with_piece(obstacle, link, piece, bounds)
+            row = piece.behind
+            bounds = with_corners(obstacle, link, piece, bounds)
             if not is_touching(bounds) and is_inside(obstacle, link, piece.begin):
                 bounds = TOUCHING
     if body.surface == 0 or bounds[0] > 0.0:
@@ -365,8 +379,8 @@ def bounds_of_surface(obstacle: Obstacle, link: MovingLink) -> wp.vec3:
             element = int(row_of(pieces, row)[3])
             for _e in range(int(row_of(pieces, row + 1)[3])):
                 piece = piece_at(pieces, element)
-                element = piece.end
-                bounds = with_piece(obstacle, link, piece, bounds)
+                element = piece.behind
+                bounds = with_corners(obstacle, link, piece, bounds)
                 if is_touching(bounds):
                     return bounds
         while node % 2 == 1 and node > 1:
@@ -387,7 +401,7 @@ def is_near_node(obstacle: Obstacle, link: MovingLink, row: int, upper: float) -
     center = xyz(row_of(link.pieces, row))
     radius = wp.length(xyz(row_of(link.pieces, row + 1)))
     ball = wp.vec4(center[0], center[1], center[2], radius)
-    moving = piece_in_motion(obstacle, link, Piece(ball, 0.0, 0, 0))
+    moving = piece_in_motion(obstacle, link, Piece(ball, 0.0, 0.0, 0, 0, 0))
     limit = radius + needed_of(moving, upper)
     return not (ball_distance(obstacle, point_in_world(moving.pose, center), limit) >= limit)
 

@@ -357,11 +357,11 @@ def bounds_of_pieces(robot: Robot, motion: PairMotion, search: PieceSearch) -> w
     row = int(one.first_piece)
     for _p in range(one.n_pieces):
         a = piece_at(robot.pieces, row)
-        row = a.end
+        row = a.behind
         other_row = int(other.first_piece)
         for _q in range(other.n_pieces):
             b = piece_at(robot.pieces, other_row)
-            other_row = b.end
+            other_row = b.behind
             result = wp.min(result, bounds_of_two(robot, motion, search, a, b, result[2]))
             if not (result[1] > search.least):
                 return result
@@ -377,11 +377,11 @@ def bounds_of_leaves(
     row = int(row_of(robot.pieces, leaf)[3])
     for _p in range(int(row_of(robot.pieces, leaf + 1)[3])):
         a = piece_at(robot.pieces, row)
-        row = a.end
+        row = a.behind
         other_row = int(row_of(robot.pieces, other_leaf)[3])
         for _q in range(int(row_of(robot.pieces, other_leaf + 1)[3])):
             b = piece_at(robot.pieces, other_row)
-            other_row = b.end
+            other_row = b.behind
             result = wp.min(result, bounds_of_two(robot, motion, search, a, b, result[2]))
             if not (result[1] > search.least):
                 return result

@@ -316,12 +316,12 @@ def test_a_tree_holds_its_elements():
         row, count = int(nodes[leaf - 1, 0, 3]), int(nodes[leaf - 1, 1, 3])
         seen += count
         for _ in range(count):
-            n, radius, is_triangle = rows[row + 1, :3]
+            n, radius, _, rest = rows[row + 1]
             points = rows[row + 2 : row + 2 + int(n), :3]
             ball = rows[row]
             reach = np.linalg.norm(points - ball[:3], axis=1).max() + radius
             assert reach <= ball[3] + 1e-7
-            if is_triangle:
+            if rest < 0.0:
                 areas += 0.5 * np.cross(points[1] - points[0], points[2] - points[0])
             node = leaf
             while node:

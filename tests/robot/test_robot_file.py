@@ -177,7 +177,7 @@ def damaged(key, value):
     ("damage", "message"),
     [
         (lambda content: [], "must be a robot that RobotSpheres.save"),
-        (damaged("warp_collision_robot", 99), "with warp_collision_robot: 3"),
+        (damaged("warp_collision_robot", 99), "with warp_collision_robot: 4"),
         (lambda content: {"collision_spheres": {}}, "must be a robot that RobotSpheres.save"),
         (lambda content: {k: v for k, v in content.items() if k != "spheres"}, "spheres"),
         (damaged("urdf", 3), "the path of the URDF"),

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from warp_collision import (
     Cuboid,
+    HalfSpace,
     HeightField,
     MeshWorld,
     OpenMeshWarning,
@@ -121,6 +122,7 @@ def some_of_everything() -> MeshWorld:
     with pytest.warns(OpenMeshWarning):
         world.add("open", open_box, (0.2, 0.1, 0, 1, 0, 0.4, 0))
     world.add("sheet", open_box, (0.1, -0.2, 0, 1, 0, 0.4, 0), sign="sheet")
+    world.add("floor", HalfSpace((0.1, -0.2, 1.0), -0.7), padding=0.01)
     world.add("ground", HeightField(rng.uniform(-0.3, 0.1, (6, 7)), (1.8, 1.5), 0.4), env=1)
     world.add("voxels", VoxelGrid(rng.uniform(size=(5, 6, 4)) > 0.6, 0.1), env=1)
     world.update("cloud", points[:20] + 0.01)

@@ -3,7 +3,8 @@
 A piece is the convex hull of some points, widened by a radius: a sphere is one point, a capsule
 two, a box eight. A mesh is cut by planes where the hulls of both sides have less volume than that
 of the whole, so that what is hollow between its parts is left out. Of a hull with many corners some
-are kept, and the radius is the largest distance of the others from the hull of these.
+come first, and the radius is the largest distance of the others from the hull of these. The rest
+decides where a piece touches an obstacle by its radius alone.
 
 Pieces cover the inside of a closed mesh too. All cuts are across an axis, so that each part is the
 solid within a box, its cell. An extreme point of that part is on the surface, or it is a corner of
@@ -70,10 +71,23 @@ class ConvexPiece(NamedTuple):
     Attributes:
         points: (n, 3) [m].
         radius: [m].
+        rest: (m, 3) corners that the radius is for [m]; none if the points are all of them.
+        slack: of the radius, what the hull of all corners does not need [m].
     """
 
     points: Array
     radius: float
+    rest: Array = np.empty((0, 3))
+    slack: float = 0.0
+
+    def moved(self, pose: Array) -> ConvexPiece:
+        """At a pose (4, 4)."""
+        points, rest = (some @ pose[:3, :3].T + pose[:3, 3] for some in (self.points, self.rest))
+        return self._replace(points=points, rest=rest)
+
+    def without_rest(self) -> ConvexPiece:
+        """With its first points alone."""
+        return ConvexPiece(self.points, self.radius)
 
 
 def convex_pieces(triangles: Array) -> list[ConvexPiece]:
@@ -256,17 +270,19 @@ def _facets(points: Array) -> Array:
 
 
 def row_of(piece: ConvexPiece) -> list[float]:
-    """A piece as numbers: its radius, and x, y, z of its points."""
-    return [piece.radius, *piece.points.ravel().tolist()]
+    """A piece as numbers: radius, slack, how many points come first, and x, y, z of all corners."""
+    corners = np.concatenate([piece.points, piece.rest]).ravel().tolist()
+    return [piece.radius, piece.slack, len(piece.points), *corners]
 
 
 def piece_from(row: Sequence[float]) -> ConvexPiece:
     """The piece of `row_of`; raises ValueError for anything else."""
-    radius, *values = map(float, row)
-    points = np.array(values).reshape(-1, 3)
-    if len(points) == 0 or not (np.abs([radius, *values]) < MAX_COORDINATE).all():
-        raise ValueError(f"a piece must be a radius and points, got {short_repr(list(row))}")
-    return ConvexPiece(points, radius)
+    radius, slack, first, *values = map(float, row)
+    corners = np.array(values).reshape(-1, 3)
+    is_finite = (np.abs([radius, slack, *values]) < MAX_COORDINATE).all()
+    if not is_finite or first not in range(1, len(corners) + 1):
+        raise ValueError(f"a piece must be radii, a number and points, got {short_repr(list(row))}")
+    return ConvexPiece(corners[: int(first)], radius, corners[int(first) :], slack)
 
 
 class _Hull(NamedTuple):
@@ -515,7 +531,10 @@ def _piece(points: Array, accuracy: float) -> ConvexPiece:
         farthest = order[np.sort(first)[: max(_AT_ONCE, int(_GROWTH * len(chosen)))]]
         chosen = np.append(chosen, left[farthest])
         left = np.delete(left, farthest)
-    return ConvexPiece(points[chosen], radius + rounding)
+    if radius <= rounding:
+        return ConvexPiece(points[chosen], radius + rounding)
+    rest = np.delete(points, chosen, axis=0)
+    return ConvexPiece(points[chosen], radius + rounding, rest, radius)
 
 
 def _distances(

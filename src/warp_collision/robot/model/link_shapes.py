@@ -228,8 +228,10 @@ class _Cover(NamedTuple):
         for mesh in meshes:
             triangles = np.asarray(mesh.triangles)
             pieces, is_solid = cached_pieces(triangles, overshoot)
-            (cover.solid if is_solid else cover.loose).extend(pieces)
-            if not is_solid:
+            if is_solid:
+                cover.solid.extend(pieces)
+            else:
+                cover.loose.extend(piece.without_rest() for piece in pieces)
                 cover.triangles.append(triangles.astype(np.float32))
         return cover
 

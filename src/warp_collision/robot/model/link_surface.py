@@ -112,7 +112,7 @@ def surface_rows(
     order = _leaf_order(bounds.mean(axis=1), levels)
     points = np.concatenate([points, *(solid.points[:1] for solid in solids)])
     sizes = np.full(len(order), _ELEMENT_ROWS)
-    sizes[len(triangles) :] = [2 + len(solid.points) for solid in solids]
+    sizes[len(triangles) :] = [2 + len(solid.points) + len(solid.rest) for solid in solids]
     begin = 1 + _NODE_ROWS * ((2 << levels) - 1) + len(points)
     starts = np.empty(len(order), dtype=np.int64)
     starts[order] = begin + np.cumsum([0, *sizes[order][:-1]])
@@ -126,7 +126,8 @@ def surface_rows(
     at = starts[: len(triangles), None] + np.arange(_ELEMENT_ROWS)
     rows[at] = _triangle_rows(triangles, radii[: len(triangles)])
     for solid, start in zip(solids, starts[len(triangles) :], strict=True):
-        rows[start : start + 2 + len(solid.points)] = piece_rows(solid)
+        part = piece_rows(solid)
+        rows[start : start + len(part)] = part
     return rows.astype(np.float32)
 
 
@@ -137,12 +138,12 @@ def rows_of_leaves(rows: NDArray[np.float32]) -> slice:
 
 
 def piece_rows(piece: ConvexPiece) -> Array:
-    """Rows (n, 4) of a piece: a ball around it, number of its points and radius, the points."""
+    """Rows (n, 4) of a piece: a ball; number of points, radius, slack, number of the rest; all."""
     center = (0.5 * (piece.points.min(axis=0) + piece.points.max(axis=0))).astype(np.float32)
-    rows = np.zeros((2 + len(piece.points), 4))
+    rows = np.zeros((2 + len(piece.points) + len(piece.rest), 4))
     rows[0] = *center, farthest([piece], center) + piece.radius
-    rows[1, :2] = len(piece.points), piece.radius
-    rows[2:, :3] = piece.points
+    rows[1] = len(piece.points), piece.radius, piece.slack, len(piece.rest)
+    rows[2:, :3] = np.concatenate([piece.points, piece.rest])
     return rows
 
 
@@ -153,12 +154,12 @@ def farthest(pieces: Sequence[ConvexPiece], center: np.ndarray) -> float:
 
 
 def _triangle_rows(triangles: Array, radii: Array) -> Array:
-    """(n, 5, 4): as `piece_rows`, with a 1 that tells triangles from other pieces."""
+    """(n, 5, 4): as `piece_rows`, with a -1 that tells triangles from other pieces."""
     centers = (0.5 * (triangles.min(axis=1) + triangles.max(axis=1))).astype(np.float32)
     reach = np.linalg.norm(triangles - centers[:, None], axis=2).max(axis=1)
     rows = np.zeros((len(triangles), _ELEMENT_ROWS, 4))
     rows[:, 0, :3], rows[:, 0, 3] = centers, reach * (1.0 + 1.0e-5) + 1.0e-6 + radii
-    rows[:, 1, 0], rows[:, 1, 1], rows[:, 1, 2] = 3.0, radii, 1.0
+    rows[:, 1, 0], rows[:, 1, 1], rows[:, 1, 3] = 3.0, radii, -1.0
     rows[:, 2:, :3] = triangles
     return rows
 

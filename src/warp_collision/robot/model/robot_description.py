@@ -61,7 +61,7 @@ from warp_collision.robot.model.urdf_model import (
 )
 
 _ROUNDING = 1e-9  # of the entries of transforms
-_FORMAT, _KEY = 3, "warp_collision_robot"
+_FORMAT, _KEY = 4, "warp_collision_robot"
 _SAVED = (".yaml", ".yml")  # endings of such files
 _HEAD = "# Written by RobotSpheres.save: for RobotSpheres.from_file, and --robot in the shell.\n"
 

@@ -64,11 +64,7 @@ class Body:
     def pieces_in(self, frame_from_link: np.ndarray) -> list[ConvexPiece]:
         """The pieces in another frame: the spheres where there are no others."""
         balls = [ConvexPiece(row[None, :3], row[3]) for row in self.spheres if not row[3] < 0.0]
-        rotation, offset = frame_from_link[:3, :3], frame_from_link[:3, 3]
-        return [
-            ConvexPiece(piece.points @ rotation.T + offset, piece.radius)
-            for piece in self.pieces or balls
-        ]
+        return [piece.moved(frame_from_link) for piece in self.pieces or balls]
 
 
 @dataclass(frozen=True, eq=False)
