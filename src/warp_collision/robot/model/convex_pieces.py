@@ -33,7 +33,7 @@ from warp_collision.robot.fitting.fit_cache import cached_result
 from warp_collision.robot.fitting.pieces import bisected, centers, chunks, distinct, radii
 from warp_collision.robot.fitting.solid import Solid
 
-_VERSION = 9  # of the algorithm: another one for each change of what it returns
+_VERSION = 10  # of the algorithm: another one for each change of what it returns
 _MOST_PIECES = 24  # of a link
 _SLABS = 6  # along each axis, between which it may be cut
 _LEAST_GAIN = 0.002  # of the volume of the link's hull: what a cut has to save
