@@ -218,9 +218,9 @@ def piece_meshes(robot: RobotSpheres) -> dict[str, Triangles]:
     """Returns the convex pieces that cover the links, by link, in the frames of the links."""
     bodies = robot.layout.bodies
     return {
-        link: of_mesh(joined([trimesh.Trimesh(*of_piece(*piece)) for piece in bodies[link].pieces]))
+        link: of_mesh(joined([trimesh.Trimesh(*of_piece(p.points, p.radius)) for p in some]))
         for link in robot.link_names
-        if link in bodies and bodies[link].pieces
+        if link in bodies and (some := bodies[link].pieces)
     }
 
 
