@@ -27,7 +27,6 @@ pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 pd = pytest.importorskip("pandas")
 
-
 PAGE = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
 
 
@@ -407,6 +406,22 @@ def test_a_world_that_is_added_is_no_other_run(tmp_path):
     assert label_spheres(tmp_path, "--retry-errors") == 0
     assert sorted(read(tmp_path / "out")["row"]) == [*range(8)]
     assert label_spheres(tmp_path) == 0
+
+
+def test_labels_among_the_paths_are_no_paths(tmp_path, capsys):
+    with_mesh(tmp_path, 0.1)
+    (paths := tmp_path / "paths").mkdir()
+    np.save(paths / "a.npy", np.full((3, 2, 1, 4), 0.1))
+    command = ["label", str(paths), f"--world={tmp_path / 'worlds' / 'a.yaml'}", "--device=cpu"]
+    command += [f"--out={paths / 'out'}", "--outputs=free"]
+    for told in ("3 paths labelled: ", "0 paths labelled, 3 were there before\n"):
+        assert main(command) == 0
+        assert told in capsys.readouterr().out
+
+
+def test_errors_are_told_of_a_quiet_run(tmp_path, capsys):
+    assert label_spheres(tmp_path, "--quiet") == 1
+    assert capsys.readouterr().err == f"1 row of {tmp_path / 'out'} has errors\n"
 
 
 def test_a_part_that_is_cut_off_is_named(tmp_path, capsys):

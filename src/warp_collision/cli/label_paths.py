@@ -107,6 +107,7 @@ def label_paths(options: LabelOptions, device: torch.device) -> int:
     require_extra("pyarrow", "label")
     with found_files() as of_robot:
         files = list_paths(options.paths, options.column, options.robot)
+    files.files = [(file, kind) for file, kind in files.files if not _is_below(file, options.out)]
     manifest = run_manifest(options, files, of_robot)
     labeler = _labeler(options, device)
     writer = PartWriter(
@@ -206,9 +207,13 @@ class _Run:
     def report(self, options: LabelOptions, writer: PartWriter) -> None:
         """Prints what was labelled, and the most frequent errors of all rows in the folder."""
         seconds = time.monotonic() - self._begin
+        frequent, total = writer.errors.most_common(_REASONS), writer.errors.total()
+        rows = "1 row" if total == 1 else f"{total} rows"
+        have = f"{rows} of {escaped(str(options.out))} {'has' if total == 1 else 'have'} errors"
         if options.quiet:
+            if total:
+                print_text(have, sys.stderr)
             return
-        frequent = writer.errors.most_common(_REASONS)
         if options.json:
             summary = {
                 "out": str(options.out),
@@ -218,7 +223,7 @@ class _Run:
                 "with_errors": self.with_errors,
                 "first_error": self.first_error,
                 "errors": dict(frequent),
-                "errors_in_all": writer.errors.total(),
+                "errors_in_all": total,
                 "seconds": seconds,
             }
             print_json(summary)
@@ -226,13 +231,14 @@ class _Run:
         known = f", {self.written_before} were there before" if self.written_before else ""
         rate = self.labelled / max(seconds, 1e-9)
         lines = [] if self.first_error is None else [f"note: of path {escaped(self.first_error)}"]
-        lines.append(
-            f"{self.labelled} paths labelled{known}: {self.free} proven free, "
-            f"{self.with_errors} with errors; {rate:.0f} a second"
-        )
+        done = f"{self.labelled} paths labelled{known}"
+        if self.labelled:
+            done += (
+                f": {self.free} proven free, {self.with_errors} with errors; {rate:.0f} a second"
+            )
+        lines.append(done)
         if frequent:
-            total = writer.errors.total()
-            lines.append(f"{total} rows of {escaped(str(options.out))} have errors, most often:")
+            lines.append(f"{have}, most often:")
             lines += [f"  {count} x {escaped(text)}" for text, count in frequent]
             lines.append("--retry-errors labels them again")
             if options.world.world == Path() and "no such file" in "".join(dict(frequent)):
@@ -268,6 +274,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _is_below(file: str, folder: Path | str) -> bool:
+    """Whether a file is in the folder of labels, and no path."""
+    if isinstance(folder, Path):
+        return Path(file).resolve().is_relative_to(folder.resolve())
+    return file.startswith(f"{folder.partition('?')[0].rstrip('/')}/")
 
 
 def _count(files: PathFiles, options: LabelOptions) -> int | None:
