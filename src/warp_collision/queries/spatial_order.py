@@ -3,6 +3,8 @@
 Near a large mesh or cloud a sphere reads what the spheres beside it have read. In no order each
 one reads anew. Sorting takes some 70 ns a sphere: it pays where a sphere takes several times that,
 which the first ones tell. Each sphere is asked for itself, so that no bit depends on the order.
+NumPy sorts and copies: operators of torch share so many numbers among threads, for which a process
+that was forked would wait for ever.
 """
 
 from __future__ import annotations
@@ -43,17 +45,18 @@ def launch_in_order(
     assert remaining is not None
     order = order_of(remaining)
     found = [None if target is None else torch.empty_like(target) for target in targets]
-    launch(remaining[order], *found)
+    launch(torch.from_numpy(remaining.numpy()[order]), *found)
     for target, values in zip(targets, found, strict=True):
         if target is not None and values is not None:
-            target.index_copy_(0, order, values)
+            target.numpy()[order] = values.numpy()
 
 
-def order_of(spheres: Tensor) -> Tensor:
+def order_of(spheres: Tensor) -> np.ndarray:
     """The order (n,) of spheres (n, 4) by cells of the box around them; none is left out."""
-    centers = spheres[:, :3].nan_to_num(0.0, 0.0, 0.0)
-    lower = centers.amin(0)
-    size = (centers.amax(0) - lower).amax().clamp(min=1e-30)
-    cells = ((centers - lower) * ((_CELLS - 0.01) / size)).to(torch.int16).clamp_(0, _CELLS - 1)
-    x, y, z = cells.numpy().T
-    return torch.from_numpy(np.argsort((x * _CELLS + y) * _CELLS + z, kind="stable"))
+    centers = np.nan_to_num(spheres.numpy()[:, :3], nan=0.0, posinf=0.0, neginf=0.0)
+    with np.errstate(over="ignore", invalid="ignore"):  # any cell does for what is that far away
+        lower = centers.min(0)
+        size = max(float((centers.max(0) - lower).max()), 1e-30)
+        cells = ((centers - lower) * np.float32((_CELLS - 0.01) / size)).astype(np.int16)
+    x, y, z = cells.clip(0, _CELLS - 1).T
+    return np.argsort((x * _CELLS + y) * _CELLS + z, kind="stable")
