@@ -3,6 +3,8 @@
 The same surface stands in two worlds: as it is, and as a mesh. Spheres are anywhere near a cuboid,
 have their centers inside, or are above and below the hills of 40,000 cells; every second one goes
 5 cm from waypoint to waypoint. Results are compared first.
+
+What a floor without end costs is told by 100 boxes alone, on a floor, and on a tilted one.
 """
 
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ from torch import Tensor
 import warp_collision as wc
 from benchmarks import baseline, harness
 from benchmarks.harness import Call, Workload, require
-from benchmarks.scenes import ACTIVATION_DISTANCE, with_radius
+from benchmarks.scenes import ACTIVATION_DISTANCE, DENSITY, random_poses, with_radius
 from reference import rotation_matrix
 
 CUBOID = wc.Cuboid((0.5, 0.4, 0.3))
@@ -24,6 +26,8 @@ POSE = (0.1, -0.2, 0.3, 0.8, 0.0, 0.6, 0.0)
 PLACES = ("near a cuboid", "inside a cuboid", "near hills")
 SHAPE = (64, 16, 20)  # batch, horizon, spheres
 STEP = 0.05  # [m]
+FLOORS = {"floor": wc.HalfSpace((0, 0, 1)), "tilted floor": wc.HalfSpace((0.02, 0.03, 1))}
+BOXES, EDGE = 100, (100 / DENSITY) ** (1.0 / 3.0)  # [m] of the cube that they are in
 
 
 def hills() -> wc.HeightField:
@@ -54,10 +58,25 @@ def paths(place: str, batch: int) -> Tensor:
         axis = rng.integers(0, 3, shape)[..., None]
         side = rng.choice((-1.0, 1.0), shape) * (1.0 + rng.uniform(-0.1, 0.3, shape))
         np.put_along_axis(local, axis, side[..., None] * CUBOID.half_extents[axis], axis=3)
-    step = rng.normal(size=(*shape, 3))
+    return moved(local @ rotation_matrix(POSE[3:]).T + POSE[:3], rng)
+
+
+def moved(centers: np.ndarray, rng: np.random.Generator) -> Tensor:
+    """Spheres (batch, horizon, n, 4), every second waypoint a step away from the one before."""
+    step = rng.normal(size=centers.shape)
     step *= STEP / np.linalg.norm(step, axis=-1, keepdims=True)
-    local[:, 1::2] = local[:, ::2] + step[:, 1::2]
-    return torch.from_numpy(with_radius(local @ rotation_matrix(POSE[3:]).T + POSE[:3]))
+    centers[:, 1::2] = centers[:, ::2] + step[:, 1::2]
+    return torch.from_numpy(with_radius(centers))
+
+
+def boxes_on(floor: wc.HalfSpace | None, count: int = BOXES) -> wc.MeshWorld:
+    """Boxes anywhere in a cube on a floor, or without one."""
+    rng, world = np.random.default_rng(3), wc.MeshWorld(max_obstacles=BOXES + 1, device="cpu")
+    if floor:
+        world.add("floor", floor)
+    for index, pose in enumerate(random_poses(rng, BOXES, EDGE)[:count]):
+        world.add(f"box {index}", wc.Cuboid(tuple(rng.uniform(0.05, 0.3, 3))), tuple(pose))
+    return world
 
 
 def queries(spheres: Tensor, world: wc.MeshWorld, **sweeps: Any) -> dict[str, Any]:
@@ -91,12 +110,29 @@ def contenders(name: str, place: str, spheres: Tensor) -> dict[str, Call]:
     return {which: Call(query, spheres[..., 0].numel()) for which, query in found.items()}
 
 
+def on_floors(name: str, spheres: Tensor) -> dict[str, Call]:
+    """A query of boxes alone and on floors, which is that of both one by one."""
+    together = {"signed_distance": torch.minimum, "clearance": torch.minimum}
+    together["in_collision"] = torch.maximum
+    found = {"boxes alone": queries(spheres, boxes_on(None))[name]}
+    for which, floor in FLOORS.items():
+        found[which] = queries(spheres, boxes_on(floor))[name]
+        parts = [queries(spheres, boxes_on(*of))[name]() for of in ((None,), (floor, 0))]
+        off = (together.get(name, torch.add)(*parts) - found[which]()).abs().max()
+        require(off <= 1e-5, f"with a {which} it is off by {off:g}")
+    return {which: Call(query, spheres[..., 0].numel()) for which, query in found.items()}
+
+
 def workloads(options: Any) -> Iterator[Workload]:
     """All queries at all places."""
     for place in PLACES:
         spheres = paths(place, max(1, round(SHAPE[0] * options.scale)))
         for name in queries(spheres, wc.MeshWorld(device="cpu")):
             yield Workload(f"{place}, {name}", "sphere", partial(contenders, name, place, spheres))
+    rng, shape = np.random.default_rng(5), (max(1, round(SHAPE[0] * options.scale)), *SHAPE[1:], 3)
+    spheres = moved(rng.uniform(0.0, EDGE, shape), rng)
+    for name in queries(spheres, wc.MeshWorld(device="cpu")):
+        yield Workload(f"{BOXES} boxes, {name}", "sphere", partial(on_floors, name, spheres))
 
 
 add_options = harness.timing_options
