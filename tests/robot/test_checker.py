@@ -1,13 +1,17 @@
 """Checks whose options are validated once: the answers of the functions, and what may change."""
 
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+import torch.multiprocessing as _registers_tensors  # noqa: F401
 
 from joint_paths import random_paths
 from warp_collision import Cuboid, MeshWorld, configuration_in_collision, joint_path_in_collision
 from warp_collision.examples import load_panda
-from warp_collision.robot import RobotChecker, RobotSpheres
+from warp_collision.robot import RobotChecker, RobotSpheres, self_collision_cost
 from warp_collision.robot.checks import checker as module
 from warp_collision.robot.checks import path_operators
 
@@ -181,3 +185,23 @@ def test_wrong_options_are_named_at_once(panda):
             RobotChecker(panda, world, **options)
     with pytest.raises(TypeError, match="self_collision must be a bool or SelfCollisionPairs"):
         RobotChecker(panda, world, self_collision="all")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("clearance", [0.0, 0.02])
+def test_a_robot_that_was_sent_to_another_process_answers_as_before(arm, clearance):
+    """Tensors that are sent are moved to shared memory: the tables that kernels read stay."""
+    world = scene("cpu")
+    paths = random_paths(arm, np.random.default_rng(3), 300, 2, 1.0)
+    options: Any = {"shapes": "exact", "world_clearance": clearance}
+    checker = RobotChecker(arm, world, **options)
+    expected = joint_path_in_collision(paths, arm, world, **options)
+    assert 0.05 < expected.float().mean() < 0.95
+    assert torch.equal(checker.path_in_collision(paths[:1]), expected[:1])
+    self_collision_cost(arm(paths), arm.self_collision_pairs())
+    read = [*checker._tables[:6], *checker._pairs]
+    places = [table.data_ptr() for table in read]
+    ForkingPickler.dumps((arm, arm.self_collision_pairs()))
+    assert [table.data_ptr() for table in read] == places
+    assert torch.equal(joint_path_in_collision(paths, arm, world, **options), expected)
+    each = [checker.path_in_collision(path[None]) for path in paths]
+    assert torch.equal(torch.cat(each), expected)

@@ -32,6 +32,10 @@ class Constant(Generic[T]):
         self._made = _Made()
         self._on_cpu: T | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies make it anew: torch moves what is sent, and kernels read it by its address."""
+        return Constant, (self._make,)
+
     def on(self, device: torch.device) -> T:
         """The constant on a device; captured graphs keep it."""
         # Not while compiling: a guard on what `_prepare` sets would fail.

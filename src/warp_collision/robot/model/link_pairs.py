@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -54,6 +54,10 @@ class TablesByName:
 
     Compilers see attributes that appear while they trace, but not items of a dictionary.
     """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies are filled anew, see `Constant`."""
+        return TablesByName, ()
 
 
 class ConstantPair(NamedTuple):

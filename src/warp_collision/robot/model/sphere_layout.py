@@ -103,16 +103,6 @@ class RobotTables(NamedTuple):
         addresses = (tensor.data_ptr() for tensor in self[:6])
         return *addresses, self.frames.shape[0], self.n_bodies, self.n_envs, 0, self.reach
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Copies, also those of other processes, have addresses of their own."""
-        return _tables_of, (bool(self.fields), *self[:8])
-
-
-def _tables_of(are_private: bool, *operands: Any) -> RobotTables:
-    """Tables of operands, with the fields if nobody else writes these."""
-    tables = RobotTables(*operands)
-    return tables._replace(fields=tables.values()) if are_private else tables
-
 
 class _OfPairs(NamedTuple):
     """Tables of pairs on a device."""
@@ -178,6 +168,10 @@ class SphereLayout:
         self._pairs_of_widened: tuple[_OfPairs, ...] = ()  # the last ones, too
         self._of_graphs = TablesByName()
         self.rows_by_name = TablesByName()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without tables, see `Constant`."""
+        return self.__dict__ | {"_widened": (), "_pairs_of_widened": ()}
 
     def widened(self, length: float) -> SphereLayout:
         """The same bodies with radii larger by a length [m], but not to each other.
@@ -310,8 +304,7 @@ class SphereLayout:
         with np.errstate(over="ignore"):  # beyond 1e19 m it is infinite, and nothing is free
             far = np.linalg.norm(bodies["center"], axis=1) + bodies["radius"]
         base = self.kinematics.tables(device)
-        return _tables_of(
-            True,
+        tables = RobotTables(
             base.frames,
             torch.from_numpy(as_bytes(self._in_envs(bodies))).to(device),
             torch.from_numpy(ranges_of_frames(owners, n_frames)).to(device),
@@ -321,6 +314,7 @@ class SphereLayout:
             float((offsets[owners] + far).max(initial=0.0)),
             len(self._absent),
         )
+        return tables._replace(fields=tables.values())
 
     def _in_envs(self, bodies: np.ndarray) -> np.ndarray:
         """Structs `RobotBody` of all envs, from those of bodies that are in all."""
