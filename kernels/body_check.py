@@ -39,6 +39,7 @@ class Interval:
     middle: float  # position of the configuration on the segment
     closing: wp.vec2  # how far obstacles may move until its middle, and until its end [m]
     deviation: float  # bound of how far bodies are from where joints say, see `deviating` [m]
+    kept: float  # the tolerance without that, which `check_by_planes` keeps on all of it [m]
 
 
 @wp.func
@@ -46,7 +47,8 @@ def interval_around(
     middle: float, half: float, slack: float, rounding: float, tolerance: float
 ) -> Interval:
     """An interval of a motion that is followed exactly, among obstacles at rest."""
-    return Interval(half, 0.0, slack, rounding, tolerance, middle, wp.vec2(0.0), 0.0)
+    still = wp.vec2(0.0)
+    return Interval(half, 0.0, slack, rounding, tolerance, middle, still, 0.0, tolerance)
 
 
 @wp.func

@@ -70,6 +70,8 @@ class Joints:
     next_q: wp.array[wp.float64]  # at the end of the step
     next_v: wp.array[wp.float64]
     next_a: wp.array[wp.float64]
+    braked_v: wp.array[wp.float64]  # there, if the present braking goes on
+    braked_a: wp.array[wp.float64]
 
 
 @wp.struct
@@ -157,9 +159,20 @@ def turns_round(
     return found
 
 
+@wp.func
+def straight_braking(v: wp.array[wp.float64], rules: GuardRules) -> wp.float64:
+    """How long a braking lasts without limits of jerk [s]."""
+    longest = wp.float64(0.0)
+    for j in range(rules.n_joints):
+        longest = wp.max(longest, wp.abs(v[j]) / limits_of(rules, j)[1])
+    return longest
+
+
 @compiled_once
 def braking_phases(v: wp.array[wp.float64], a: wp.array[wp.float64], rules: GuardRules) -> vec3d:
     """How long the phases of a braking last, as hard as the slowest joint can [s]."""
+    if rules.degree == 2:
+        return vec3d(ZERO, straight_braking(v, rules), ZERO)
     rise = rise_of(v, a, rules, True)
     if turns_round(v, a, rise, rules):
         rise = rise_of(v, a, rules, False)
@@ -332,12 +345,22 @@ def write_braking(
 
 
 @wp.func
+def write_braked(joints: Joints, phases: vec3d, rules: GuardRules):
+    """Writes velocities and accelerations that braking has at the end of the step."""
+    braked_v = joints.braked_v
+    braked_a = joints.braked_a
+    for j in range(rules.n_joints):
+        of_braking = braked(vec3d(joints.q[j], joints.v[j], joints.a[j]), phases, rules.dt)
+        braked_v[j] = of_braking[1]
+        braked_a[j] = of_braking[2]
+
+
+@wp.func
 def write_step(
     points: wp.array2d[wp.float32],
     first: int,
     share: wp.float64,
     joints: Joints,
-    phases: vec3d,
     rules: GuardRules,
 ) -> vec3d:
     """Writes a step; returns the phases of the braking after it.
@@ -346,8 +369,7 @@ def write_step(
         points: control points, to write.
         first: the first of them.
         share: of the change of velocities, or accelerations, from those of braking to those wanted.
-        joints: what is known of them; the end of the step is written.
-        phases: of the present braking.
+        joints: what is known of them, also by `write_braked`; the end of the step is written.
         rules: of the guard.
     """
     dt = rules.dt
@@ -356,16 +378,15 @@ def write_step(
     next_a = joints.next_a
     for j in range(rules.n_joints):
         at = vec3d(joints.q[j], joints.v[j], joints.a[j])
-        of_braking = braked(at, phases, dt)
         if rules.degree == 2:
-            next_v[j] = of_braking[1] + share * (joints.wanted[j] - of_braking[1])
+            next_v[j] = joints.braked_v[j] + share * (joints.wanted[j] - joints.braked_v[j])
             next_q[j] = at[0] + HALF * dt * (at[1] + next_v[j])
             next_a[j] = ZERO
             points[first, j] = float(at[0])
             points[first + 1, j] = float(at[0] + HALF * dt * at[1])
             points[first + 2, j] = float(next_q[j])
         else:
-            end = of_braking[2] + share * (joints.wanted[j] - of_braking[2])
+            end = joints.braked_a[j] + share * (joints.wanted[j] - joints.braked_a[j])
             at = write_piece(points, first, j, at, end, dt)
             next_q[j] = at[0]
             next_v[j] = at[1]

@@ -13,6 +13,7 @@ import warp as wp
 
 from warp_collision.kernels.forward_kinematics import point_in_world
 from warp_collision.kernels.guard_motion import Guarded, GuardRules, Joints, limits_of
+from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.nearest_of_links import (
     ALL_SLOTS,
     HEAD,
@@ -26,6 +27,7 @@ from warp_collision.kernels.nearest_of_links import (
     write_poses,
 )
 from warp_collision.kernels.robot_motion import body_of
+from warp_collision.kernels.robot_pairs import balls_meet
 
 # Surfaces that count at once, and how near [m].
 N_NEAR = wp.constant(4)
@@ -86,12 +88,15 @@ def near_rows(
         closing: how far the fastest obstacles may move until it is at rest [m].
     """
     near = guarded.scratch.near
+    balls = guarded.scratch.balls
     count = int(0)
     for b in range(at.robot.n_bodies):
         body = body_of(at.robot, b)
+        balls[b] = wp.vec4(0.0, 0.0, 0.0, -FAR)
         if body.radius >= 0.0:
             pose = at.frame_poses[body.frame]
             center = point_in_world(pose, body.center)
+            balls[b] = wp.vec4(center[0], center[1], center[2], body.radius)
             found = nothing_near()
             found.distance = within + closing
             rest = BodyAtRest(at.robot.spheres, body, b, pose, center)
@@ -100,11 +105,13 @@ def near_rows(
                 found.distance -= closing * share_of(rules, found.other)
                 count = keep_row(at, near, count, found, False)
     for k in range(guarded.body_pairs.shape[0]):
-        found = nothing_near()
-        found.distance = within
-        found = nearest_of_pair(at, guarded.body_pairs[k], guarded.left_out, found)
-        if found.other >= 0:
-            count = keep_row(at, near, count, found, True)
+        pair = guarded.body_pairs[k]
+        if balls_meet(balls[pair.first], balls[pair.second], pair.buffer + within + at.rounding):
+            found = nothing_near()
+            found.distance = within
+            found = nearest_of_pair(at, pair, guarded.left_out, found)
+            if found.other >= 0:
+                count = keep_row(at, near, count, found, True)
     return count
 
 

@@ -11,10 +11,11 @@ smaller parts of the change are tried, towards what the braking has at the end o
 what of it goes along the nearest surfaces, see `guard_slide`. Otherwise the robot goes on with its
 braking, which was proven before.
 
-Most motions are proven at one configuration. A polynomial is in the hull of its control points, and
-a joint that is off by e moves a point by at most e rho, see `tracking_deviation`. With e up to the
-farthest control point, bodies that keep their clearance there keep it on the step and its braking.
-Only for the others are the pieces looked at.
+Most motions are proven on one interval. A polynomial is in the hull of its control points. These
+are near the line from the first to the last one, and all that is as near to the line is convex. So
+the line is checked, with the distance of control points as an error of the joints, see
+`tracking_deviation`: bodies that keep the floor there keep it on the step and its braking. Only for
+the others are the pieces looked at.
 
 A command that leads into something is mostly refused for what refused the last one, the suspects:
 where the braking ends, they are looked at before all else.
@@ -39,6 +40,7 @@ from warp_collision.kernels.bisection import (
 from warp_collision.kernels.body_check import DISTANCE_ROUNDING, interval_around
 from warp_collision.kernels.compiling import FEW_THREADS, compiled_once, resident_warps
 from warp_collision.kernels.forward_kinematics import FramePose
+from warp_collision.kernels.guard_check import open_parts
 from warp_collision.kernels.guard_motion import (
     HALF,
     N_POINTS,
@@ -56,11 +58,12 @@ from warp_collision.kernels.guard_motion import (
     total,
     vec3d,
     write_asked,
+    write_braked,
     write_braking,
     write_step,
 )
 from warp_collision.kernels.guard_slide import N_NEAR, turn_along
-from warp_collision.kernels.joint_path_hit import first_level, open_parts
+from warp_collision.kernels.joint_path_hit import first_level
 from warp_collision.kernels.nearest_of_links import HEAD
 from warp_collision.kernels.robot_motion import (
     EPSILON,
@@ -111,13 +114,13 @@ class Timing:
 
 
 @wp.func
-def latest(timing: Timing, s: float) -> float:
-    """The latest moment at which a robot that still moves is at s of a piece [s].
+def latest(timing: Timing, way: float) -> float:
+    """The latest moment at which a robot that still moves is at a part of the way of a piece [s].
 
     At a constant speed for a part of the latency and then braking, it is there the later the
-    shorter that part is.
+    shorter that part is. Without a latency it is at s of the time at s (2 - s) of the way.
     """
-    beyond = 2.0 * timing.latency * s * (2.0 - s) - timing.duration * (1.0 - s) * (1.0 - s)
+    beyond = 2.0 * timing.latency * way - timing.duration * (1.0 - way)
     if timing.latency > 0.0:  # a difference: by more than its rounding
         beyond += ROUNDING * (timing.duration + 2.0 * timing.latency)
     time = timing.duration + 0.5 * beyond
@@ -126,15 +129,21 @@ def latest(timing: Timing, s: float) -> float:
     return LATER * (timing.begin + time)
 
 
+@wp.func
+def way_of(segment: Segment, s: float) -> float:
+    """What `latest` takes at s of a piece: straight ones are brakings, others go by time."""
+    return wp.where(segment.degree == 1, s, s * (2.0 - s))
+
+
 @wp.struct
 class Piece:
     """A piece of a motion, and how it is proven."""
 
     segment: Segment
     timing: Timing  # when the robot is where on it
-    tolerance: float  # of the clearance at configurations [m]
+    tolerance: float  # the clearance that is kept [m]
     place: float  # look at the configuration there alone; negative: at all
-    is_around: bool  # what is not proven there is asked about again
+    is_around: bool  # at once, from this place on; what is not proven is asked about again
 
 
 @wp.struct
@@ -174,12 +183,15 @@ def piece_proof(guarded: Guarded, piece: Piece, proof: Proof, most: int) -> Proo
         half = half_of(search)
         if at_place:
             middle = piece.place
-            half = 0.0
+            half = wp.where(piece.is_around, 0.5, 0.0)
         write_frames(segment, middle, half)
         interval = interval_around(middle, half, slack, DISTANCE_ROUNDING, tolerance)
+        if piece.is_around:  # whatever proves it free keeps the tolerance
+            interval.deviation = tolerance
+            interval.kept = 0.0
         if piece.timing.speed > 0.0:
-            near = latest(piece.timing, middle)
-            far = latest(piece.timing, wp.min(middle + half, 1.0))
+            near = latest(piece.timing, way_of(segment, middle))
+            far = latest(piece.timing, way_of(segment, wp.min(middle + half, 1.0)))
             interval.closing = piece.timing.speed * wp.vec2(near, far)
         # fmt: off
         found = open_parts(
@@ -214,27 +226,40 @@ def address_of(values: wp.array[wp.float32]) -> wp.uint64:
 
 
 @wp.func
-def write_excursions(guarded: Guarded, rules: GuardRules, first: int, middle: int):
-    """Writes how far joints may be from a configuration, on a step and its braking, with errors.
+def write_line(guarded: Guarded, rules: GuardRules, first: int):
+    """Writes the line from the begin of a step to the end of its braking, and how far both are off.
 
-    Motions are within the hulls of their control points.
+    A control point is as far from it as from the point at its share of the way. The line's ends are
+    rows 1 and 2 of `near`, how far joints are from it is row 0, with their errors.
 
     Args:
         guarded: the robot.
         rules: of the guard.
         first: of the control points.
-        middle: the configuration is halfway from this control point to the next.
     """
     points = guarded.scratch.points
-    errors = guarded.scratch.near[0]
+    near = guarded.scratch.near
+    last = first + rules.degree * parts_of(rules)
+    size = float(0.0)
     for j in range(rules.n_joints):
-        begin = points[middle, j]
-        end = points[middle + 1, j]
-        farthest = float(0.0)
-        for i in range(first, first + rules.degree * parts_of(rules) + 1):
-            farthest = wp.max(farthest, wp.abs(points[i, j] - 0.5 * (begin + end)))
-        errors[j] = LATER * (float(error_of(rules, j)) + farthest)
-        errors[j] = errors[j] + EPSILON * (wp.abs(begin) + wp.abs(end))
+        way = points[last, j] - points[first, j]
+        size += way * way
+        near[0, j] = 0.0
+        near[1, j] = points[first, j]
+        near[2, j] = points[last, j]
+    for i in range(first + 1, last):
+        share = float(0.0)
+        if size > 0.0:
+            for j in range(rules.n_joints):
+                way = near[2, j] - near[1, j]
+                share += (points[i, j] - near[1, j]) * (way / size)
+        share = wp.clamp(share, 0.0, 1.0)
+        for j in range(rules.n_joints):
+            off = points[i, j] - near[1, j] - share * (near[2, j] - near[1, j])
+            near[0, j] = wp.max(near[0, j], wp.abs(off))
+    for j in range(rules.n_joints):
+        rounding = EPSILON * (wp.abs(near[1, j]) + wp.abs(near[2, j]))
+        near[0, j] = LATER * (float(error_of(rules, j)) + near[0, j]) + rounding
 
 
 @wp.func
@@ -264,6 +289,8 @@ def piece_of(
         piece.segment.first = first
         piece.timing = Timing(late, float(rules.dt), 0.0, rules.speed)
         return piece
+    if n_pieces == 1:  # a straight line, see `write_braking`
+        piece.segment.degree = 1
     phase = wp.where(n_pieces == 1, 1, number - 1)
     since = wp.float64(begin)
     for earlier in range(phase):
@@ -287,9 +314,9 @@ def proof_of(
     """The proof of a braking, and of the step before it.
 
     Its parts are the end of the braking, which keeps the floor, the braking's pieces on the way
-    there, and the step. With a step there is one before: a configuration in the middle, with joints
-    as far from it as they come. What keeps the floor there keeps it on all parts. All are proven at
-    one place, which is compiled once.
+    there, and the step. With a step there is one before: all of it at once, by the line from its
+    begin to that end. What keeps the floor there keeps it on all parts. All are proven at one
+    place, which is compiled once.
 
     Args:
         guarded: the robot.
@@ -314,10 +341,11 @@ def proof_of(
             piece.tolerance += BEYOND_ROUNDING * write_root(piece.segment, guarded.root)
             piece.is_around = True
             piece.place = 0.5
-            piece.segment.first = first + wp.where(rules.degree == 2, 2, 7)
+            write_line(guarded, rules, first)
+            piece.segment.points = guarded.scratch.near
+            piece.segment.first = 1
             piece.segment.degree = 1
             piece.segment.errors = address_of(guarded.scratch.near[0])
-            write_excursions(guarded, rules, first, piece.segment.first)
             piece.timing.begin = latest(piece.timing, 1.0)
             piece.timing.duration = 0.0
             piece.timing.latency = 0.0
@@ -381,7 +409,6 @@ class Choice:
 def tried(
     guarded: Guarded,
     joints: Joints,
-    phases: vec3d,
     rules: GuardRules,
     floor: float,
     first: int,
@@ -393,7 +420,6 @@ def tried(
     Args:
         guarded: the robot.
         joints: its state; the end of the step is written.
-        phases: of its braking.
         rules: of the guard.
         floor: clearance that it is to keep at rest [m].
         first: where its control points are written.
@@ -401,7 +427,7 @@ def tried(
         choice: so far: nothing.
     """
     points = guarded.scratch.points
-    after = write_step(points, first, share, joints, phases, rules)
+    after = write_step(points, first, share, joints, rules)
     braking = first + rules.degree
     end = joints.next_q
     refusal = int(BEYOND_LIMITS)
@@ -414,9 +440,12 @@ def tried(
         )
         # fmt: on
         if found.used >= 0:
-            return Choice(
-                share, choice.why, choice.left - found.used, after, choice.slides, Proof()
-            )
+            if choice.why == PASSED:
+                choice.suspects = Proof()  # what refuses nothing is looked at no more
+            choice.share = share
+            choice.left -= found.used
+            choice.phases = after
+            return choice
         refusal = int(NOT_PROVEN)
         choice.suspects = Proof(0, found.bodies, found.pairs)
         if found.used == NO_DECISION:
@@ -446,6 +475,7 @@ def choose(
 ) -> Choice:
     """The largest of some parts of what a command asks for that is proven free."""
     floor = floor_to_keep(floor, rules)
+    write_braked(joints, phases, rules)
     write_asked(joints, command, rules)
     limit_asked(joints, rules)
     choice = Choice(ZERO, PASSED, rules.max_evaluations, phases, False, suspects)
@@ -464,7 +494,7 @@ def choose(
             choice.slides = True
             share = wp.float64(1.0)
         first = wp.where(attempt == 0, 0, N_POINTS)
-        choice = tried(guarded, joints, phases, rules, floor, first, share, choice)
+        choice = tried(guarded, joints, rules, floor, first, share, choice)
         if choice.share > ZERO:
             return choice
         share *= HALF
@@ -543,7 +573,11 @@ def scratch_of(
 @wp.func
 def joints_of(state: wp.array2d[wp.float64]) -> Joints:
     """The state of a robot, behind what is given."""
-    return Joints(state[3], state[4], state[5], state[6], state[7], state[8], state[9])
+    # fmt: off
+    return Joints(
+        state[3], state[4], state[5], state[6], state[7], state[8], state[9], state[10], state[11]
+    )
+    # fmt: on
 
 
 @wp.func
@@ -589,7 +623,7 @@ def guard_step(
     call: wp.array[wp.int32],  # (2,) whether to prove the brakings again, and evaluations at most
     launch_offset: wp.vec2i,  # of this launch in the envs
     # outputs
-    state: wp.array3d[wp.float64],  # (n_envs, 10, n_joints) measured motion, command; `Joints`
+    state: wp.array3d[wp.float64],  # (n_envs, 12, n_joints) measured motion, command; `Joints`
     points: wp.array3d[wp.float32],  # (n_envs, 2 N_POINTS, n_joints) first what was asked for
     frames: wp.array2d[MovingFrame],  # (n_envs, 2 n_frames) scratch
     balls: wp.array2d[wp.vec4],  # (n_envs, n_bodies) scratch

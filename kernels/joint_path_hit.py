@@ -13,7 +13,6 @@ from warp_collision.kernels.bisection import (
     Lane,
     Share,
     bit_of,
-    everything,
     first_of,
     half_of,
     has_ended,
@@ -202,41 +201,6 @@ def open_pairs(
                 result.mask = result.mask | bit_of(k)
             result.is_hit = result.is_hit or verdict == HIT
     return result
-
-
-@wp.struct
-class OpenParts:
-    """Bodies, and pairs of them, that are not certified free over an interval; see `Open`."""
-
-    bodies: wp.uint64
-    pairs: wp.uint64
-    is_hit: bool
-
-
-@wp.func
-def open_parts(
-    segment: Segment,
-    interval: Interval,
-    scene: Scene,
-    env: int,
-    body_pairs: wp.array[BodyPair],
-    left_out: wp.array[wp.vec2i],
-    bodies: wp.uint64,
-    pairs: wp.uint64,
-    goes_on: bool,
-    balls: wp.array[wp.vec4],
-) -> OpenParts:
-    """The requested bodies and pairs that are not certified free, up to a hit or all of them."""
-    share = everything()
-    world = open_bodies(segment, interval, scene, env, share, bodies, goes_on, balls)
-    itself = Open(NONE, False)
-    if goes_on or not world.is_hit:
-        # fmt: off
-        itself = open_pairs(
-            segment, interval, body_pairs, left_out, share, pairs, goes_on, balls, bodies
-        )
-        # fmt: on
-    return OpenParts(world.mask, itself.mask, world.is_hit or itself.is_hit)
 
 
 @wp.func

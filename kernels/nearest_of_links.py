@@ -283,6 +283,11 @@ def nearest_of_few(
         if not is_exact(obstacle.record):
             best = nearer_of_body(obstacle, rest, best)
             continue
+        point = wp.transform_point(pose, rest.center)
+        height = height_over_shape(load_exact(obstacle.record), point) - obstacle.padding
+        # By more than its rounding: radius has that of the other coordinates.
+        if height >= best.distance + radius + DISTANCE_ROUNDING * wp.length(point):
+            continue
         # fmt: off
         found = lowest_sphere(
             load_exact(obstacle.record), pose, obstacle.padding, rest.frame_pose, rest.spheres,

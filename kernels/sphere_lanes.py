@@ -96,3 +96,36 @@ def lowest_sphere(
         limit: none that is not below this [m].
     """
     ...
+
+
+@wp.func_native(
+    """
+    wp::uint32 near = 255;
+#if !defined(__CUDA_ARCH__)
+    wp::vec_t<1, wp::float32> found;
+"""
+    + PREAMBLE
+    + SHAPE
+    + PLACED
+    + """
+    const F gap = shape_distance(local, normal) - padding - radius;
+    if (found[0] == 0.0f) near = bits_of(~(gap >= zero + limit));
+#endif
+    return near;
+"""
+)
+def near_spheres(
+    exact: ExactShape,
+    pose: wp.transform,
+    padding: float,
+    frame_pose: FramePose,
+    spheres: wp.uint64,
+    body: RobotBody,
+    first: int,
+    limit: float,
+) -> wp.uint32:
+    """Which of eight spheres of a body, from the first on, may be nearer than a limit, as bits.
+
+    On a GPU all; on a CPU but for rounding those that are. See `lowest_sphere`.
+    """
+    ...

@@ -127,7 +127,7 @@ class GuardedRobots:
         n = self.n_robots = 1 if env_index is None else len(env_index)
         with torch.inference_mode(False):
             double = {"dtype": torch.float64, "device": device}
-            self._state = torch.full((n, 10, joints), torch.nan, **double)
+            self._state = torch.full((n, 12, joints), torch.nan, **double)
             self.given, self.state = self._state[:, :3], self._state[:, 3:6]
             self.report = torch.zeros((n, 12), **double)
             self.points = torch.zeros((n, 2 * N_POINTS, joints), device=device)
