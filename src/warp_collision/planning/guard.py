@@ -352,13 +352,11 @@ class MotionGuard:
             raise TypeError(
                 f"joints must be a tensor of shape {self.shape}, got {type(joints).__name__}"
             )
-        given, n = (joints, velocities, command), self.shape[0]
-        # Lists are written as they are: they are what takes the least time.
-        if type(joints) is not list or type(velocities) is not list or type(command) is not list:
-            given = tuple(
-                value.tolist() if isinstance(value, np.ndarray) else value for value in given
-            )
-        q, v, asked = given
+        n = self.shape[0]
+        # Written out, for this is part of each step.
+        q = joints.tolist() if isinstance(joints, np.ndarray) else joints
+        v = velocities.tolist() if isinstance(velocities, np.ndarray) else velocities
+        asked = command.tolist() if isinstance(command, np.ndarray) else command
         try:
             are_all = len(q) == len(v) == len(asked) == n
             if are_all:
@@ -366,7 +364,7 @@ class MotionGuard:
         except (TypeError, struct.error):
             are_all = False
         if not are_all:
-            wrong = [_are_numbers(row, n) for row in given].index(False)
+            wrong = [_are_numbers(row, n) for row in (q, v, asked)].index(False)
             name = ("joints", "velocities", "command")[wrong]
             value = (joints, velocities, command)[wrong]
             raise ValueError(f"{name} must be {n} numbers, got {short_repr(value)}")
@@ -387,7 +385,10 @@ class MotionGuard:
         if not self._is_on_cpu:
             parts = robots.state, robots.report, robots.points
             passed, report, points = (part[0].cpu().numpy() for part in parts)
-        state = passed.copy() if isinstance(joints, np.ndarray) else passed.tolist()
+        if isinstance(joints, np.ndarray):
+            state = passed[0].copy(), passed[1].copy(), passed[2].copy()
+        else:
+            state = passed.tolist()
         values = report.tolist()
         is_told = values[0] == 0.0 or values[3] != kernels.PASSED
         return GuardedStep(self, state, values, points[None].copy() if is_told else None)
