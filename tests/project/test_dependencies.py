@@ -60,6 +60,16 @@ def is_for_type_checkers(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
+def called(node: ast.Call) -> str:
+    """The last name of what is called."""
+    return getattr(node.func, "attr", getattr(node.func, "id", ""))
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports(node: ast.AST, *, lazily: bool = False) -> Iterator[tuple[str, bool]]:
     """Yields the modules that code imports, and whether only a function that is called does.
 
@@ -72,7 +82,7 @@ def imports(node: ast.AST, *, lazily: bool = False) -> Iterator[tuple[str, bool]
             yield from ((alias.name, lazily) for alias in child.names)
         elif isinstance(child, ast.ImportFrom):
             yield str(child.module), lazily
-        elif isinstance(child, ast.Call) and ast.unparse(child.func).endswith("import_module"):
+        elif isinstance(child, ast.Call) and called(child) == "import_module":
             name = child.args[0]
             if isinstance(name, ast.Constant):
                 yield str(name.value), lazily
@@ -90,7 +100,7 @@ def root(module: str) -> str:
 def foreign(path: Path) -> dict[str, bool]:
     """Top-level modules of a file that no dependency of the core installs, and if all are lazy."""
     found: dict[str, bool] = {}
-    for name, lazily in imports(ast.parse(path.read_text())):
+    for name, lazily in imports(tree_of(path)):
         if root(name) not in core() and root(name):
             found[root(name)] = found.get(root(name), True) and lazily
     return found
@@ -108,7 +118,7 @@ def test_the_core_imports_its_dependencies_alone() -> None:
 
 def test_all_dependencies_are_imported() -> None:
     """A dependency that nothing imports is no dependency."""
-    used = {root(n) for p in FILES.values() for n, _ in imports(ast.parse(p.read_text()))}
+    used = {root(n) for p in FILES.values() for n, _ in imports(tree_of(p))}
     for requirement in PROJECT["dependencies"]:
         assert modules_of({Requirement(requirement).name}) & (used | {"warp"}), requirement
 
@@ -118,9 +128,9 @@ def guards(path: Path) -> set[str]:
     """Top-level modules for which a file calls `require_extra` or `is_installed`."""
     return {
         root(ast.literal_eval(node.args[0]))
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Call)
-        and ast.unparse(node.func) in ("require_extra", "is_installed")
+        and called(node) in ("require_extra", "is_installed")
         and isinstance(node.args[0], ast.Constant)
     }
 
