@@ -6,6 +6,7 @@ import torch
 from warp_collision import Cuboid, Cylinder, MeshWorld, RobotSpheres
 from warp_collision.examples import load_panda
 from warp_collision.planning import PlannedPaths, Planner, optimize_paths, planner
+from warp_collision.robot import joint_path_in_collision
 
 LEFT = [-0.9, 0.3, 0.0, -1.6, 0.0, 1.9, 0.8]
 RIGHT = [0.9, 0.3, 0.0, -1.6, 0.0, 1.9, 0.8]
@@ -51,17 +52,19 @@ def test_later_plans_notice_what_has_changed(device):
     start, goal = (torch.tensor([row], device=device) for row in (LEFT, RIGHT))
     keep, lengths = Planner(robot, world, until="first"), []
 
-    def look() -> None:
+    def look() -> torch.Tensor:
         expected = optimize_paths(start, goal, robot, world, until="first")
         require_same(keep.plan(start, goal), expected)
         lengths.append(expected.length.item())
+        return expected.joints
 
     look()
     world.add("table", Cuboid((1.0, 1.5, 0.1)), (0.6, 0.0, 0.1, 1, 0, 0, 0))
+    before = look()
+    robot.attach("can", "panda_hand", Cuboid((0.1, 0.1, 0.16)), pose=(0, 0, 0.18, 1, 0, 0, 0))
+    assert joint_path_in_collision(before, robot, world).any()
     look()
-    robot.attach("rod", "panda_hand", Cuboid((0.02, 0.02, 0.16)), pose=(0, 0, 0.18, 1, 0, 0, 0))
-    look()
-    robot.detach("rod")
+    robot.detach("can")
     look()
     world.enable("post", False)
     look()
