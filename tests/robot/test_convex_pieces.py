@@ -26,9 +26,16 @@ from warp_collision.obstacles.orientation import winding_number
 from warp_collision.planning import optimize_paths
 from warp_collision.robot import RobotSpheres, self_clearance, self_collision_cost
 from warp_collision.robot.model.convex_pieces import (
+    _EVERYWHERE,
     _NOT_CONVEX,
     ConvexPiece,
     _convex_corners,
+    _halves,
+    _Inside,
+    _is_closed,
+    _Part,
+    _Region,
+    _sides,
     convex_pieces,
 )
 from warp_collision.robot.model.link_shapes import mesh_in_link
@@ -191,6 +198,30 @@ def test_pieces_leave_out_what_is_hollow():
     volume = sum(trimesh.Trimesh(piece.points).convex_hull.volume for piece in pieces)
     assert volume < 1.01 * bracket().volume
     assert bracket().convex_hull.volume > 2.0 * bracket().volume
+
+
+@pytest.mark.parametrize("name", CONCAVE)
+def test_cuts_save_no_more_than_what_is_hollow(name):
+    """Parts enclose together what the whole does, and no cut of one saves more than the rest."""
+    rng = np.random.default_rng(9)
+    mesh = CONCAVE[name]()
+    mesh.apply_transform(trimesh.transformations.random_rotation_matrix(rng.random(3)))
+    triangles = np.asarray(mesh.triangles)
+    assert _is_closed(triangles)
+    assert not _is_closed(triangles[1:])
+    inside = _Inside(triangles, is_closed=True)
+    regions = [_Region.of(triangles, _EVERYWHERE, inside)]
+    for axis in rng.permutation(3):
+        cuts = [(one, axis, one.triangles[..., axis].mean()) for one in regions]
+        regions = [
+            _Region.of(*side, inside)
+            for one, *cut in cuts
+            for side in zip(_sides(one.triangles, *cut), _halves(one.cell, *cut), strict=True)
+        ]
+        assert sum(one.solid for one in regions) == pytest.approx(mesh.volume, rel=1e-9)
+        for one in regions:
+            part = _Part.of(one.triangles, one)
+            assert part.with_best_cut(inside, 0.0).gain <= part.gain + 1e-9 * mesh.volume
 
 
 def test_a_convex_shape_is_one_piece():

@@ -33,9 +33,9 @@ from warp_collision.robot.fitting.fit_cache import cached_result
 from warp_collision.robot.fitting.pieces import bisected, centers, chunks, distinct, radii
 from warp_collision.robot.fitting.solid import Solid
 
-_VERSION = 10  # of the algorithm: another one for each change of what it returns
+_VERSION = 11  # of the algorithm: another one for each change of what it returns
 _MOST_PIECES = 24  # of a link
-_SLABS = 6  # along each axis, between which it may be cut
+_SLABS = 5  # along each axis, between which it may be cut
 _LEAST_GAIN = 0.002  # of the volume of the link's hull: what a cut has to save
 # How far a hull of few points may be inside of all of them: of the size of the shape, at least and
 # at most [m].
@@ -52,7 +52,7 @@ _OVERSHOOT, _LEAST_OVERSHOOT, _FINE = 0.01, 2.0e-3, 0.25
 _STEPS = 20  # of lengths that are tried, to metres
 _LEAST_CORNERS = 12  # of a hull, none of which is left out
 _DIRECTIONS = np.array([*itertools.product((-1.0, 0.0, 1.0), repeat=3)])
-_SUPPORTS = 150  # extreme points by which hulls are compared
+_SUPPORTS = 64  # extreme points by which hulls are compared
 _FEW, _CELLS = 1000, 48  # triangles that are cut as they are; cells of a grid for others
 _ROUNDING = 1.0e-6  # of coordinates: of float32, and of what a hull leaves out as flat
 _EVERYWHERE = np.array([3 * [-np.inf], 3 * [np.inf]])
@@ -119,7 +119,7 @@ def _size(triangles: Array) -> float:
 def _cut(triangles: Array, accuracy: float) -> list[ConvexPiece]:
     # Where to cut is found on a coarse mesh.
     coarse = _coarse(triangles)
-    inside = _Inside(coarse)
+    inside = _Inside(coarse, _is_closed(triangles))
     whole = _Region.of(coarse, _EVERYWHERE, inside)
     least = _LEAST_GAIN * whole.volume
     parts = [_Part.of(triangles, whole)]
@@ -302,12 +302,15 @@ class _Region(NamedTuple):
     cell: Array
     corners: Array  # of the cell that are inside
     volume: float  # of the hull [m^3]
+    solid: float  # what of it is enclosed, 0 where that is not known [m^3]
 
     @classmethod
     def of(cls, triangles: Array, cell: Array, inside: _Inside) -> _Region:
         """Of the triangles within the cell, and what all of the coarse mesh encloses."""
         corners = inside.corners(cell)
-        return cls(triangles, cell, corners, _solid_hull(triangles, corners).volume)
+        hull = _solid_hull(triangles, corners)
+        solid = _solid_volume(triangles, cell) if inside.is_closed else 0.0
+        return cls(triangles, cell, corners, hull.volume, solid)
 
 
 class _Part(NamedTuple):
@@ -315,14 +318,14 @@ class _Part(NamedTuple):
 
     triangles: Array
     region: _Region
-    gain: float  # volume that a cut saves [m^3], at most before it is known
+    gain: float  # volume that cuts save [m^3], at most before the best one is known
     halves: Sequence[_Region] = ()  # that the cut makes
     cut: tuple[int, float] = (0, 0.0)
 
     @classmethod
     def of(cls, triangles: Array, region: _Region) -> _Part:
-        """Of the triangles within the region's cell; no cut saves more than its volume."""
-        return cls(triangles, region, region.volume)
+        """Of the triangles within the region's cell; cuts save what its hull has of hollow."""
+        return cls(triangles, region, region.volume - region.solid)
 
     def with_best_cut(self, inside: _Inside, least: float) -> _Part:
         """With the best cut, by what all of the coarse mesh encloses, if it saves enough.
@@ -334,7 +337,7 @@ class _Part(NamedTuple):
         best = self._replace(gain=-np.inf)
         if len(region.triangles) == 0:
             return best
-        every = [_slabs(region, axis, inside) for axis in range(3)]
+        every = [_slabs(region, axis) for axis in range(3)]
         bounds = [sum(slab.volume for slab in slabs) for _, slabs in every]
         for axis in np.argsort(bounds, kind="stable").tolist():
             if bounds[axis] > limit:
@@ -359,9 +362,14 @@ def _halves(cell: Array, axis: int, place: float) -> tuple[Array, Array]:
 
 
 class _Inside:
-    """Which corners of cells triangles (n, 3, 3) enclose; each is computed once."""
+    """Which corners of cells triangles (n, 3, 3) enclose; each is computed once.
 
-    def __init__(self, triangles: Array):
+    Attributes:
+        is_closed: whether the triangles are known to be closed, but for rounding.
+    """
+
+    def __init__(self, triangles: Array, is_closed: bool = False):
+        self.is_closed = is_closed
         self._cones = cones(triangles)
         self._known: dict[tuple[float, ...], bool] = {}
 
@@ -376,6 +384,29 @@ class _Inside:
             # Meshes that are inside out count too; a point on the surface has 1/2.
             self._known[corner] = abs(number) > _INSIDE
         return self._known[corner]
+
+
+def _is_closed(triangles: Array) -> bool:
+    """Whether triangles (n, 3, 3) go along each edge as often in one direction as in the other."""
+    _, index = distinct(triangles)
+    begin, end = index, np.roll(index, -1, axis=1)
+    ways = ((a * index.size + b).ravel() for a, b in ((begin, end), (end, begin)))
+    return np.array_equal(*map(np.sort, ways))
+
+
+def _solid_volume(triangles: Array, cell: Array) -> float:
+    """What the part of a closed mesh within a cell encloses [m^3], by the flux along an axis.
+
+    None goes through the sides of the cell that the axis is in, nor through the one it begins at.
+    So the axis is one that the cell is cut across at most once; without one, 0 is the answer.
+    """
+    axis = int(np.isfinite(cell).sum(axis=0).argmin())
+    cuts = cell[np.isfinite(cell[:, axis]), axis]
+    if len(cuts) == 2:
+        return 0.0
+    a, b, c = triangles.swapaxes(0, 1)
+    heights = (a + b + c)[:, axis] / 3.0 - cuts.sum()
+    return 0.5 * abs(float(heights @ np.cross(b - a, c - a)[:, axis]))
 
 
 def _solid_hull(triangles: Array, corners: Array) -> _Hull:
@@ -417,31 +448,13 @@ def _spread(count: int) -> Array:
 _SPREAD = _spread(_SUPPORTS)
 
 
-def _slabs(region: _Region, axis: int, inside: _Inside) -> tuple[Array, list[_Hull]]:
-    """Places along an axis, and hulls of a few extreme points between each two of them.
-
-    Args:
-        region: with at least one triangle.
-        axis: 0, 1 or 2.
-        inside: what all of the coarse mesh encloses.
-    """
-    triangles, cell, corners, _ = region
-    heights = np.concatenate([triangles[..., axis].ravel(), corners[:, axis]])
+def _slabs(region: _Region, axis: int) -> tuple[Array, list[_Hull]]:
+    """Places along an axis, and hulls of a few extreme points between each two of them."""
+    corners = region.corners[:, None].repeat(3, axis=1)  # as triangles
+    triangles = np.concatenate([region.triangles, corners])
+    heights = triangles[..., axis]
     places = np.linspace(heights.min(), heights.max(), _SLABS + 1)
-    rings = []  # corners that a cut makes
-    for place in places[1:-1]:
-        _, above = _halves(cell, axis, place)
-        above[1, axis] = place
-        rings.append(inside.corners(above))
-    is_low = corners[:, axis] < places[1]
-    rings = [corners[is_low], *rings, corners[~is_low]]
-    slabs = [
-        _hull(_supports(np.concatenate([within, one, other])))
-        for within, (one, other) in zip(
-            _between_places(triangles, axis, places), itertools.pairwise(rings), strict=True
-        )
-    ]
-    return places, slabs
+    return places, [*map(_hull, map(_supports, _between_places(triangles, axis, places)))]
 
 
 def _best_place(places: Array, slabs: list[_Hull]) -> tuple[float, float]:
