@@ -390,8 +390,8 @@ def _is_closed(triangles: Array) -> bool:
     """Whether triangles (n, 3, 3) go along each edge as often in one direction as in the other."""
     _, index = distinct(triangles)
     begin, end = index, np.roll(index, -1, axis=1)
-    ways = ((a * index.size + b).ravel() for a, b in ((begin, end), (end, begin)))
-    return np.array_equal(*map(np.sort, ways))
+    one, other = (np.sort((a * index.size + b).ravel()) for a, b in ((begin, end), (end, begin)))
+    return np.array_equal(one, other)
 
 
 def _solid_volume(triangles: Array, cell: Array) -> float:
