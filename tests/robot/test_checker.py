@@ -1,5 +1,7 @@
 """Checks whose options are validated once: the answers of the functions, and what may change."""
 
+import copy
+import pickle
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -188,20 +190,22 @@ def test_wrong_options_are_named_at_once(panda):
 
 
 @pytest.mark.parametrize("clearance", [0.0, 0.02])
-def test_a_robot_that_was_sent_to_another_process_answers_as_before(arm, clearance):
+def test_what_was_sent_to_another_process_answers_as_before(arm, clearance):
     """Tensors that are sent are moved to shared memory: the tables that kernels read stay."""
     world = scene("cpu")
     paths = random_paths(arm, np.random.default_rng(3), 300, 2, 1.0)
-    options: Any = {"shapes": "exact", "world_clearance": clearance}
+    options: Any = {"shapes": "exact", "world_clearance": clearance, "base_pose": BASE}
     checker = RobotChecker(arm, world, **options)
     expected = joint_path_in_collision(paths, arm, world, **options)
     assert 0.05 < expected.float().mean() < 0.95
     assert torch.equal(checker.path_in_collision(paths[:1]), expected[:1])
     self_collision_cost(arm(paths), arm.self_collision_pairs())
     read = [*checker._tables[:6], *checker._pairs]
+    read += [checker._root, checker._tolerance]
     places = [table.data_ptr() for table in read]
-    ForkingPickler.dumps((arm, arm.self_collision_pairs()))
+    sent = ForkingPickler.dumps((checker, arm.self_collision_pairs()))
     assert [table.data_ptr() for table in read] == places
     assert torch.equal(joint_path_in_collision(paths, arm, world, **options), expected)
-    each = [checker.path_in_collision(path[None]) for path in paths]
-    assert torch.equal(torch.cat(each), expected)
+    for it in (checker, pickle.loads(sent)[0], copy.deepcopy(checker)):
+        each = [it.path_in_collision(path[None]) for path in paths]
+        assert torch.equal(torch.cat(each), expected)

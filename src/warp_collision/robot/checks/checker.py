@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -105,6 +105,18 @@ class RobotChecker:
         self._root = root_frames(base_pose, like, 0)
         self._prepare()
         scene_with_contacts(self._ignore, robot, world)  # looks up the names
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is looked up anew; copies of tensors, as torch moves those that it sends."""
+        kept = self.__dict__.keys() - {"_layout", "_tables", "_pairs", "_recorded"}
+        return {
+            name: value.clone() if isinstance(value := getattr(self, name), Tensor) else value
+            for name in kept
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._prepare()
 
     def __repr__(self) -> str:
         return f"RobotChecker({self._robot!r}, {self._world!r})"
