@@ -56,15 +56,25 @@ def normal_at(normals: wp.array2d[wp.vec3], face: int, u: float, v: float) -> wp
 
 @wp.func
 def meet_solids(
-    mesh_ids: wp.array[wp.int64], opacities: wp.array[wp.float32], eye: wp.vec3, ray: wp.vec3
+    mesh_ids: wp.array[wp.int64],
+    opacities: wp.array[wp.float32],
+    near: int,
+    eye: wp.vec3,
+    ray: wp.vec3,
 ) -> Hits:
-    """Where a ray meets each solid body first; what is behind an opaque one is left out."""
+    """Where a ray meets first each solid body that it comes near to.
+
+    What is behind an opaque one is left out.
+    """
     hits = Hits()
     limit = float(_FAR)
     for body in range(mesh_ids.shape[0] - 1):
+        hits.distance[body] = wp.inf
+        if near >> body & 1 == 0:
+            continue
         hit = wp.mesh_query_ray(wp.uint64(mesh_ids[body + 1]), eye, ray, limit)
-        hits.distance[body] = wp.where(hit.result, hit.t, wp.inf)
         if hit.result:
+            hits.distance[body] = hit.t
             hits.face[body] = hit.face
             hits.u[body] = hit.u
             hits.v[body] = hit.v
@@ -134,6 +144,7 @@ def cast_rays(
     mesh_ids: wp.array[wp.int64],  # (1 + n_solids,) all glass, and each solid body
     first_faces: wp.array[wp.int32],  # (1 + n_solids,) where the faces of each begin in the tables
     opacities: wp.array[wp.float32],  # (1 + n_solids,) of solid bodies
+    near: wp.array2d[wp.int32],  # (height, width) bits of the solid bodies that a ray comes near to
     normals: wp.array2d[wp.vec3],  # (n_faces, 3) of the corners
     colors: wp.array[wp.vec4],  # (n_faces,) r, g, b, opacity
     view: wp.array[wp.vec3],  # (5,) eye, ray of the corner, steps right and down, toward the light
@@ -154,7 +165,7 @@ def cast_rays(
     ray = ray / per_depth
     for layer in range(3):
         layers[i, j, layer] = wp.vec4(0.0, 0.0, 0.0, wp.inf)
-    hits = meet_solids(mesh_ids, opacities, view[0], ray)
+    hits = meet_solids(mesh_ids, opacities, near[place[0], place[1]], view[0], ray)
     solid = nearest_of(hits, mesh_ids.shape[0] - 1)
     first[i, j] = solid
     start = float(0.0)

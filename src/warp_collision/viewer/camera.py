@@ -54,31 +54,32 @@ class Camera:
         return np.stack([right, np.cross(forward, right), forward])
 
     def view(self, points: ArrayLike) -> Floats:
-        """Returns world points (n, 3) in the camera frame [m]."""
+        """Returns world points (..., 3) in the camera frame [m]."""
         return (np.asarray(points, float) - self.eye) @ self.camera_from_world.T
 
     def project(self, points: ArrayLike) -> Floats:
-        """Returns the pixel coordinates (n, 2) of world points (n, 3), origin at the top left."""
+        """Returns pixel coordinates (..., 2) of world points (..., 3), origin at the top left."""
         seen = self.view(points)
         center = np.array([0.5 * self.width, 0.5 * self.height])
-        return self.focal_length * seen[:, :2] / seen[:, 2:] + center
+        return self.focal_length * seen[..., :2] / seen[..., 2:] + center
+
+    def bounds(self, points: ArrayLike, multiple: int = 1) -> np.ndarray:
+        """Returns (..., 2, 2) first and last column and row around points (..., n, 3).
+
+        With a margin of two multiples; everything where a point is not in front of the camera.
+        Bounds are multiples of a number, of which `width` and `height` must be multiples too.
+        """
+        points, size = np.asarray(points, float), np.array([self.width, self.height]) // multiple
+        in_front = np.all(self.view(points)[..., 2:] > 1e-3, axis=-2, keepdims=True)
+        pixels = self.project(np.where(in_front, points, self.target)) / multiple
+        around = np.stack([np.floor(pixels.min(-2)) - 2, np.ceil(pixels.max(-2)) + 2], -2)
+        whole = np.stack([0 * size, size])
+        return multiple * np.where(in_front, np.clip(around, 0, size), whole).astype(int)
 
     def window(self, points: ArrayLike, multiple: int) -> tuple[slice, slice]:
-        """Returns the rows and columns around world points (n, 3), with a margin of a multiple.
-
-        Everything where a point is not in front of the camera. Bounds are multiples of a number,
-        of which `width` and `height` must be multiples too.
-        """
-        points, size = np.asarray(points, float), np.array([self.width, self.height])
-        low, high = np.zeros(2), size / multiple
-        if (self.view(points)[:, 2] > 1e-3).all():
-            pixels = self.project(points) / multiple
-            low, high = (
-                np.clip(side, 0, size // multiple)
-                for side in (np.floor(pixels.min(0)) - 2, np.ceil(pixels.max(0)) + 2)
-            )
-        columns, rows = np.stack([low, high], axis=1).astype(int) * multiple
-        return slice(*rows.tolist()), slice(*columns.tolist())
+        """Returns the rows and columns around world points (n, 3), see `bounds`."""
+        rows, columns = self.bounds(points, multiple).T[::-1].tolist()
+        return slice(*rows), slice(*columns)
 
     def rays(self) -> Floats:
         """Returns (3, 3): ray of the top left corner, steps to the right and down; depth 1."""

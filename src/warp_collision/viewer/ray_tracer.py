@@ -22,7 +22,7 @@ from warp_collision.launching.launch import launch, warp_stream
 from warp_collision.launching.warp_runtime import quiet_warp
 from warp_collision.viewer.camera import Camera
 from warp_collision.viewer.colors import Color, Floats, Theme
-from warp_collision.viewer.triangles import Triangles, corner_normals
+from warp_collision.viewer.triangles import Triangles, box_corners, corner_normals
 
 # Rays for each pixel of the picture that has an edge, in each direction; one ray for others.
 SAMPLES = kernels.SAMPLES
@@ -84,6 +84,9 @@ class RayTracer:
         self.numbers = [
             next((i for i, other in enumerate(solids) if other is body), -1) for body in bodies
         ]
+        parts = [(i, p.vertices) for i, b in enumerate(solids) for p in b.parts if len(p.faces)]
+        self._owners = [owner for owner, _ in parts]
+        self._boxes = np.array([box_corners(v) for _, v in parts]).reshape(-1, 8, 3)
         meshes = [[body for body in bodies if body.is_glass], *([body] for body in solids)]
         self._tables = [_tables(mesh) for mesh in meshes]
         with quiet_warp(), warp_stream(device):
@@ -128,11 +131,20 @@ class RayTracer:
         view = self._on_device(np.stack([camera.eye, *camera.rays(), light]), torch.float32)
         launch(
             kernels.cast_rays, size, places,
-            self._ids, self._first_faces, self._opacities, self._normals, self._colors, view,
+            self._ids, self._first_faces, self._opacities, self._near(camera),
+            self._normals, self._colors, view,
             color, layers, first,
             device=device, items=size[0] * size[1],
         )  # fmt: skip
         return Rays(color, layers, first)
+
+    def _near(self, camera: Camera) -> Tensor:
+        """(height, width) bits of the solid bodies with a part whose box a pixel may show."""
+        near = np.zeros((camera.height, camera.width), np.int32)
+        bounds = camera.bounds(self._boxes).tolist()
+        for owner, ((left, top), (right, bottom)) in zip(self._owners, bounds, strict=True):
+            near[top:bottom, left:right] |= 1 << owner
+        return self._on_device(near, torch.int32)
 
     def image(
         self,

@@ -111,7 +111,7 @@ def stage_world(scenery: Scenery, theme: Theme) -> Stage:
     framed = np.eye(3)
     if parts:
         vertices = np.concatenate([part.vertices for part in parts])
-        framed = _corners(vertices.min(0), vertices.max(0))
+        framed = shapes.box_corners(vertices)
     floor = float(framed[:, 2].min())
     if bounded and scenery.endless:
         endless = [scenery.meshes[name] for name in scenery.endless]
@@ -239,12 +239,6 @@ def _is_same(part: Triangles, other: Triangles) -> bool:
     )
 
 
-def _corners(low: Floats, high: Floats) -> Floats:
-    """(8, 3) corners of a box."""
-    picks = np.indices((2, 2, 2)).reshape(3, 8).T
-    return np.where(picks, high, low)
-
-
 def _framed(
     facts: PathFacts, robots: Sequence[Triangles], obstacles: Sequence[Triangles]
 ) -> Floats:
@@ -256,7 +250,7 @@ def _framed(
     points = [rows[:, :3] - rows[:, 3:], rows[:, :3] + rows[:, 3:]]
     points += [part.vertices for part in robots if len(part.vertices)]
     joined = np.concatenate(points)
-    return np.concatenate([_corners(joined.min(0), joined.max(0)), *_around(joined, obstacles)])
+    return np.concatenate([shapes.box_corners(joined), *_around(joined, obstacles)])
 
 
 def _around(framed: Floats, obstacles: Sequence[Triangles]) -> list[Floats]:
@@ -271,7 +265,7 @@ def _around(framed: Floats, obstacles: Sequence[Triangles]) -> list[Floats]:
             near_low, near_high = low - _LARGE_MARGIN * size, high + _LARGE_MARGIN * size
         inner_low, inner_high = np.maximum(part_low, near_low), np.minimum(part_high, near_high)
         if (inner_low <= inner_high).all():
-            around.append(_corners(inner_low, inner_high))
+            around.append(shapes.box_corners(np.stack([inner_low, inner_high])))
     return around
 
 

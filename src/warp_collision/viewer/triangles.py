@@ -40,6 +40,12 @@ class Triangles(shapes.Triangles):
         return Triangles(self.vertices @ transform[:3, :3].T + transform[:3, 3], self.faces)
 
 
+def box_corners(points: Floats) -> Floats:
+    """Returns (8, 3) the corners of the box around points (n, 3)."""
+    picks = np.indices((2, 2, 2)).reshape(3, 8).T
+    return np.where(picks, points.max(0), points.min(0))
+
+
 def of_mesh(mesh: trimesh.Trimesh) -> Triangles:
     """Returns the triangles of a mesh."""
     return Triangles(np.asarray(mesh.vertices, float), np.asarray(mesh.faces))
