@@ -54,3 +54,38 @@ def test_threads_that_wait_take_no_cpu(tmp_path: Path) -> None:
     if "GOMP_SPINCOUNT" not in done.stderr:
         pytest.skip("torch comes with another OpenMP here")
     assert "GOMP_SPINCOUNT = '0'" in done.stderr
+
+
+# After arguments were parsed: while robots are imported, and after all that commands need.
+LATE_MODULES = "networkx", "pyarrow.parquet"
+INTERRUPTED = """
+import os, signal, sys
+from warp_collision.cli.__main__ import main
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == wanted:
+            os.kill(os.getpid(), signal.SIGINT)
+
+wanted = sys.argv.pop(1)
+sys.meta_path.insert(0, Finder)
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "warp_collision.labeling.places",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in LATE_MODULES),
+    ],
+)
+def test_an_interrupt_while_modules_are_imported_has_no_traceback(module: str, tmp_path: Path):
+    """Some modules would go on as if what they import was missing."""
+    assert main(["example", str(tmp_path)]) == 0
+    command = [sys.executable, "-c", INTERRUPTED, module, *COMMANDS["label"].split()]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert done.stderr.count("interrupted") == 1
+    assert "Traceback" not in done.stderr

@@ -26,7 +26,12 @@ from warp_collision.cli import (
     robot,
     view,
 )
-from warp_collision.cli.common import BAD_INPUT, INTERNAL_ERROR, INTERRUPTED
+from warp_collision.cli.common import (
+    BAD_INPUT,
+    INTERNAL_ERROR,
+    INTERRUPTED,
+    leave_at_interrupts,
+)
 from warp_collision.cli.terminal import Parser, plain_numbers, print_text
 
 _COMMANDS = {
@@ -67,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if arguments is None:
         arguments = sys.argv[1:]
+        leave_at_interrupts()
         _collect_seldom()
         # Before torch is imported: threads of its operations that wait take no CPU.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -91,10 +97,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _collect_seldom() -> None:
     """Starts and ends the process quicker, by a second of four.
 
-    Imports make a million objects that stay. Python's collector walks over them again and again as
+    Imports make 400,000 objects that stay. Python's collector walks over them again and again as
     they come, and once more at the end of the process.
     """
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(500_000, 20, 100)
     atexit.register(gc.freeze)
 
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import math
 import os
+import signal
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -74,11 +76,33 @@ def option_name(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+def leave_at_interrupts() -> None:
+    """Lets Ctrl+C end the process at once, until `start` has imported what commands need.
+
+    Modules that are being imported take an interrupt for an error of theirs, or pass over it.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _leave)
+
+
+def _leave(*_: object) -> None:
+    os.write(2, b"interrupted\n")
+    os._exit(INTERRUPTED)
+
+
 def start(name: str | None) -> torch.device:
     """Starts Warp on the device of a name, by default a GPU if there is one, else the CPU.
 
     Without Warp's greeting and, on the CPU, without its warning of a missing GPU.
     """
+    device = _started(name)
+    if signal.getsignal(signal.SIGINT) is _leave:
+        importlib.import_module("warp_collision.robot")
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    return device
+
+
+def _started(name: str | None) -> torch.device:
     import warp as wp
 
     from warp_collision import devices
