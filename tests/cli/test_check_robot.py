@@ -161,6 +161,48 @@ def test_the_robot_with_itself_is_named(check):
     assert beyond in out
 
 
+def test_one_row_of_a_data_set_in_its_own_world(capsys, tmp_path):
+    """The report on a row is that on its path in its world, by hand."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rng = np.random.default_rng(5)
+    paths = np.array(ENDS, np.float32) + rng.uniform(-0.1, 0.1, (6, 2, 7)).astype(np.float32)
+    worlds, rows = tmp_path / "worlds", tmp_path / "rows.parquet"
+    worlds.mkdir()
+    (worlds / "far.yaml").write_text(PLATE.replace("[0.5, 0, 0.5,", "[1.5, 0, 0.5,"))
+    (worlds / "near.yaml").write_text(PLATE)
+    names = ["near.yaml", "far.yaml"] * 3
+    table = {"id": [*range(4708, 4714)], "path": paths.tolist(), "world": names}
+    pq.write_table(pa.table(table), rows)
+    asked = [f"--robot={PANDA}", "--device=cpu"]
+    for wanted, index in (("4711", 3), ("rows.parquet:4", 4)):
+        np.save(tmp_path / "row.npy", paths[index])
+        reports = []
+        for arguments in (
+            [worlds / names[index], tmp_path / "row.npy"],
+            [worlds, rows, "--row", wanted],
+        ):
+            status = main(["check", *map(str, arguments), *asked])
+            assert status == (names[index] == "near.yaml")
+            reports.append(capsys.readouterr().out.partition("at waypoints:")[2])
+        assert reports[0] == reports[1] != ""
+    found = json.loads(check_row(capsys, worlds, rows, *asked, "--json")[1])
+    assert found["row"] == "4711"
+    assert [row["path"] for row in found["paths"]] == ["4711"]
+    for more in ("--csv", "--detail", "--first"):
+        status, _, err = check_row(capsys, worlds, rows, *asked, more)
+        assert status == 2
+        assert "--row must be given without options of many paths" in err
+    status, _, err = check_row(capsys, worlds, rows)
+    assert status == 2
+    assert "--row must be given with --robot alone" in err
+
+
+def check_row(capsys, *arguments) -> tuple[int, str, str]:
+    status = main(["check", *map(str, arguments), "--row", "4711"])
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
+
+
 def test_what_the_spheres_leave_out_is_said(check, tmp_path):
     path = np.linspace(ENDS[0], [-0.5, *ENDS[0][1:]], 3)
     _, out, _ = check(path)

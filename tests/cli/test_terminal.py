@@ -115,7 +115,8 @@ def test_wrong_usage_repeats_arguments_without_control(capsys):
             main(arguments)
         assert raised.value.code == 2
         error = capsys.readouterr().err
-        assert all(line.isprintable() for line in error.split("\n"))
+        assert error.count("\n") == 1
+        assert error.rstrip("\n").isprintable()
     assert main(["demo", "--problem", NAME, "--no-picture"]) == 2
     assert capsys.readouterr().err.rstrip("\n").isprintable()
 

@@ -7,7 +7,7 @@ import signal
 
 import numpy as np
 import pytest
-from test_label_command import label, parts_of, read, write_paths
+from test_label_command import label, parts_of, read, with_ids, write_paths
 
 from gcs_server import GcsServer
 from robots import PANDA
@@ -155,6 +155,28 @@ def test_stores_without_locks_notice_another_run(bucket):
         with pytest.raises(ValueError, match="another process is labelling shard 0of1"):
             first.add(rows)
     assert len(read_uri(bucket("twice"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("ids", "repeated"), [(["a", "b"], 0), ([-1, -2], 0), ([3, -2, 3, -2, 3], 5), (["a", "a"], 2)]
+)
+def test_rows_that_share_an_id_are_counted_over_runs(ids, repeated, tmp_path):
+    for index, one in enumerate(ids):
+        rows = pa.table({"id": [one], "source": ["f"], "row": [index]})
+        rows = rows.append_column("error", pa.array([None], pa.string()))
+        with PartWriter(tmp_path, 1, {}) as writer:
+            writer.add(rows)
+    assert writer.repeated_ids == repeated
+
+
+def test_a_note_counts_rows_that_share_an_id(tmp_path, capsys):
+    write_paths(tmp_path, 8)
+    for ids, note in (([1, 2, 3, 1, 2, 1, 7, 8], True), ([*range(8)], False)):
+        with_ids(tmp_path, ids)
+        assert label(tmp_path, f"out {note}", "--outputs=free") == 0
+        assert (
+            "note: 5 rows have an id that another row has too" in capsys.readouterr().err
+        ) == note
 
 
 def test_quoted_patterns_of_names(tmp_path, monkeypatch):

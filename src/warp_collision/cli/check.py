@@ -13,6 +13,7 @@ from warp_collision.cli.options import (
     add_optional_robot,
     add_world_options,
 )
+from warp_collision.cli.seen import add_row
 
 _ARRAYS = (".npy", ".npz", ".csv", ".parquet")
 
@@ -57,7 +58,8 @@ the columns; without, it is that of the URDF.
 and if there are such columns "id", "world", "base_pose" and "env"; --column
 PATH=NAME names others. A world is a file, relative to WORLD, which may be a
 folder then, or a mapping as JSON. .h5 files have an array of paths, or the
-layout of MPiNets with a world for each; a LeRobot data set is a folder.
+layout of MPiNets with a world for each; a LeRobot data set is a folder. --row
+checks one row of them, waypoint by waypoint.
 
 A path that cannot be read is named, with the rule, and the others are checked.
 
@@ -128,6 +130,7 @@ def _add_many(group: argparse._ArgumentGroup) -> None:
         "--first", action="store_true", help="stop at the first path that is not free"
     )
     add_column(group)
+    add_row(group)
     group.add_argument(
         "--detail",
         action="store_true",
@@ -159,7 +162,7 @@ def run(options: argparse.Namespace) -> int:
             f"before {str(options.paths[0])!r}"
         )
     device = common.start(options.device)
-    robot = RobotOptions.optional(options, "tolerance", "respect_limits")
+    robot = RobotOptions.optional(options, "tolerance", "respect_limits", "row")
     if options.swept and robot is not None:
         raise ValueError("--swept must not be given with --robot: its motion is checked on arcs")
     from warp_collision.cli.check_paths import CheckOptions, check

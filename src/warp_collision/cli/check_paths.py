@@ -31,6 +31,7 @@ from warp_collision.cli.check_waypoints import (
     world_line,
 )
 from warp_collision.cli.options import Options, RobotOptions, WorldOptions, list_paths
+from warp_collision.cli.seen import load_row
 from warp_collision.cli.terminal import (
     Progress,
     align,
@@ -163,6 +164,7 @@ class CheckOptions(Options):
         min_clearance: that a free path has [m].
         first: whether the first path that is not free ends the check.
         detail: whether waypoints are reported of several paths.
+        row: the row of a data set whose waypoints are reported, by its id.
         csv: whether the table is printed as CSV.
         json: whether the report is printed as JSON.
         quiet: whether only errors are printed.
@@ -180,6 +182,7 @@ class CheckOptions(Options):
     min_clearance: float
     first: bool
     detail: bool
+    row: str | None
     csv: bool
     json: bool
     quiet: bool
@@ -188,14 +191,21 @@ class CheckOptions(Options):
     @property
     def wants_table(self) -> bool:
         """Whether an option asks for a table of paths, or paths name their worlds."""
-        asked = self.csv, self.output, self.quiet, self.min_clearance, self.first
-        return any(asked) or self.world.is_folder
+        return self.has_table_options or self.world.is_folder
+
+    @property
+    def has_table_options(self) -> bool:
+        """Whether an option asks for a table of paths."""
+        return any((self.csv, self.output, self.quiet, self.min_clearance, self.first))
 
 
 def check(options: CheckOptions, device: torch.device) -> int:
     """Checks paths, reports, and returns the exit status."""
     files = list_paths(options.paths, options.column, options.robot)
-    if options.detail:
+    if options.row is not None:
+        if options.detail or options.has_table_options:
+            raise ValueError("--row must be given without options of many paths")
+    elif options.detail:
         if len(files.files) > 1 or options.wants_table:
             raise ValueError(
                 "--detail must be given with one file and one world, and without options of many "
@@ -230,8 +240,12 @@ def _check_waypoints(options: CheckOptions, files: PathFiles, device: torch.devi
         if options.activation_distance is not None:
             raise ValueError("--activation-distance must not be given with --robot: nothing costs")
         head |= {"joints": str(path), "robot": str(options.robot.robot)}
-        joints = options.robot.load_joints(path)
-        scene = options.robot.load_scene(device, options.world)
+        if options.row is None:
+            joints = options.robot.load_joints(path)
+            scene = options.robot.load_scene(device, options.world)
+        else:
+            head["row"] = options.row
+            scene, joints = load_row(files, options.row, options.world, options.robot, device)
         world = scene.world
         result = check_robot(scene, joints, _tolerance(options.tolerance))
         refused = options.respect_limits and result.is_beyond_limits
@@ -239,7 +253,8 @@ def _check_waypoints(options: CheckOptions, files: PathFiles, device: torch.devi
         head |= {"device": str(device), "world_extents": world_extents(world), **result.summary()}
         constant = _constant(scene, world)
         table, labels = PathTable(constant), _Labels(options, scene, world, constant, device)
-        for batch in batches(files.rows(), _BATCH):
+        rows = files.rows() if options.row is None else [files.find(options.row)]
+        for batch in batches(rows, _BATCH):
             table.add(batch, labels.of(batch), keeps_free=True)
         table.sort()
         print_json({**head, "paths": table.rows})

@@ -336,7 +336,9 @@ class RobotCheck(NamedTuple):
         motions = self.motions()
         if motions:
             nearest = _nearest_of_pairs(motions)
+            closest = _nearest_to_obstacles(motions)
             shown = nearest[:_MOST_ROWS]
+            shown += [row for row in nearest[_MOST_ROWS:] if row[0] is closest]
             cells = [_HEAD, *(_cells(motion, more) for motion, more in shown)]
             lines += ["between waypoints, nearest first:", *align(cells, right=(0, 1, 2, 3, 7, 8))]
             if len(nearest) > len(shown):
@@ -499,14 +501,23 @@ def _closeness(motion: dict[str, Any]) -> float:
     return min([math.inf, *(interval[0] for interval in found if interval)])
 
 
+def _nearest_to_obstacles(motions: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """The motion that comes nearest to obstacles."""
+    near = [motion for motion in motions if motion["clearance"]]
+    return min(near, key=lambda motion: motion["clearance"][0], default=None)
+
+
 def _nearest_of_pairs(motions: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], int]]:
     """Of each pair of bodies the motion where they are nearest, and on how many others they are.
 
-    A pair is the one that comes nearest on a motion. Motions that are not proven free come first.
+    A pair is the one that comes nearest on a motion; of the motion that comes nearest to obstacles
+    it is that with the obstacle. Motions that are not proven free come first.
     """
     rows: dict[tuple[bool, str], list[Any]] = {}
+    closest = _nearest_to_obstacles(motions)
     for motion in sorted(motions, key=lambda row: (row["proven_free"], _closeness(row))):
-        row = rows.setdefault((motion["proven_free"], _nearest(motion)), [motion, -1])
+        pair = _nearest(motion, with_itself=motion is not closest)
+        row = rows.setdefault((motion["proven_free"], pair), [motion, -1])
         row[1] += 1
     return [(motion, more) for motion, more in rows.values()]
 
@@ -534,10 +545,10 @@ def _verdict(motion: dict[str, Any]) -> str:
     return f"{state}: {_nearest(motion)}"
 
 
-def _nearest(motion: dict[str, Any]) -> str:
-    """The two bodies that come nearest to each other on a motion."""
+def _nearest(motion: dict[str, Any], *, with_itself: bool = True) -> str:
+    """The two bodies that come nearest to each other on a motion, or a link and an obstacle."""
     found, itself = motion["clearance"], motion["self_clearance"]
-    if itself and not (found and found[1] <= itself[1]):
+    if with_itself and itself and not (found and found[1] <= itself[1]):
         first, second = motion["self_links"]
     else:
         first, second = motion["link"] or "-", motion["obstacle"] or "-"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from warp_collision.cli import common
 from warp_collision.cli.check_paths import labeler_in
 from warp_collision.cli.options import Options, RobotOptions, WorldOptions, list_paths
-from warp_collision.cli.terminal import Progress, print_json, print_text
+from warp_collision.cli.terminal import Progress, print_json, print_stderr, print_text
 from warp_collision.extras import require_extra
 from warp_collision.formats.files import found_files
 from warp_collision.labeling import PathFiles, PathLabeler
@@ -214,6 +214,11 @@ class _Run:
             if total:
                 print_text(have, sys.stderr)
             return
+        if repeated := writer.repeated_ids:
+            print_stderr(
+                f"note: {repeated} rows have an id that another row has too; source and row tell "
+                "them apart"
+            )
         if options.json:
             summary = {
                 "out": str(options.out),

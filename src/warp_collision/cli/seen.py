@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from warp_collision import MeshWorld, RobotSpheres
     from warp_collision.labeling import PathFiles
     from warp_collision.robot import JointCurve
+    from warp_collision.robot.checks.robot_scene import RobotScene
 
 _DATA_SETS = (".parquet", ".h5", ".hdf5")
 _FEWEST_SLOTS = 32  # of the world of a row
@@ -57,13 +58,18 @@ def add_seen(parser: argparse.ArgumentParser) -> None:
         "--row a data set: .parquet, .h5",
     )
     group = parser.add_argument_group("data sets")
+    add_row(group)
+    add_column(group)
+    add_optional_robot(parser.add_argument_group("robots"), "the robot")
+
+
+def add_row(group: argparse._ArgumentGroup) -> None:
+    """Adds the row of a data set."""
     group.add_argument(
         "--row",
         metavar="ID",
         help="the row of PATHS with this id, in its own world; or of this number, as FILE:7",
     )
-    add_column(group)
-    add_optional_robot(parser.add_argument_group("robots"), "the robot")
 
 
 def load_seen(options: argparse.Namespace, device: torch.device) -> Seen:
@@ -78,7 +84,8 @@ def load_seen(options: argparse.Namespace, device: torch.device) -> Seen:
         if path is None:
             raise ValueError("--row must be given with PATHS, a data set")
         files = list_paths([path], options.column, robot)
-        return _load_row(files, options.row, world, robot, device)
+        scene, joints = load_row(files, options.row, world, robot, device)
+        return Seen(scene.world, scene.robot, joints, scene.placed)
     for file in (options.world, path):
         if file is not None and (file.is_dir() or file.suffix.lower() in _DATA_SETS):
             where = escaped(str(file))
@@ -90,10 +97,10 @@ def load_seen(options: argparse.Namespace, device: torch.device) -> Seen:
     return Seen(scene.world, scene.robot, joints, scene.placed)
 
 
-def _load_row(
+def load_row(
     files: PathFiles, name: str, world: WorldOptions, robot: RobotOptions, device: torch.device
-) -> Seen:
-    """What a command shows of one row of a data set: its path, in its world."""
+) -> tuple[RobotScene, torch.Tensor]:
+    """The robot in the world of one row of a data set, and its path (1, horizon, n_joints)."""
     import torch
 
     from warp_collision import MeshWorld
@@ -118,5 +125,4 @@ def _load_row(
     own = MeshWorld(max_obstacles=max(_FEWEST_SLOTS, len(obstacles)), device=device)
     own.load(obstacles)
     pose = None if row.base_pose is None else checked_pose(row.base_pose)
-    scene = robot.load_scene(device, own, pose)
-    return Seen(scene.world, scene.robot, joints, scene.placed)
+    return robot.load_scene(device, own, pose), joints

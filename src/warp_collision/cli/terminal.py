@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Collection, Sequence
 from decimal import Decimal
-from typing import Any, Self, TextIO
+from typing import Any, NoReturn, Self, TextIO
 
 from warp_collision.messages import escaped
 
@@ -155,6 +155,10 @@ class Progress(StatusLine):
 
 class Parser(argparse.ArgumentParser):
     """A parser of arguments whose messages are printed by `print_text`."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the process with one line: a usage of many options would hide it."""
+        self.exit(2, f"{self.prog}: error: {message}; {self.prog} --help lists the options\n")
 
     def _print_message(self, message: str, file: Any = None) -> None:
         print_text(message, file or sys.stderr, end="")

@@ -13,6 +13,7 @@ import json
 import re
 import secrets
 import time
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -120,6 +121,7 @@ class PartWriter:
     Attributes:
         written: rows of the shard that are in the folder.
         errors: how many of them have an error, by its text.
+        ids: a hash of the id of each.
 
     Raises:
         OSError: the folder cannot be read or written; the error names the file.
@@ -150,7 +152,7 @@ class PartWriter:
         begun = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
         self._shard = f"{shard[0]}of{shard[1]}"
         self._run = f"{begun}-{secrets.token_hex(4)}-{self._shard}"
-        self.written, self.errors = WrittenRows(), Counter[str]()
+        self.written, self.errors, self.ids = WrittenRows(), Counter[str](), array("q")
         self._lock = contextlib.ExitStack()
         try:
             self._lock.enter_context(self._folder.locked(f"_lock-{self._shard}"))
@@ -270,7 +272,7 @@ class PartWriter:
 
         with self._naming(part):
             content = pa.BufferReader(self._folder.read(part))
-            table = pq.read_table(content, columns=["source", "row", "error"])
+            table = pq.read_table(content, columns=["id", "source", "row", "error"])
         self._take_files(_files_of(table.schema))
         is_wrong = table["error"].is_valid()
         if retry_errors and any(is_wrong.to_pylist()):
@@ -281,10 +283,17 @@ class PartWriter:
             self._write(pq.read_table(content).filter(is_right), part)
             table = table.filter(is_right)
         self.written.add(zip(table["source"].to_pylist(), table["row"].to_pylist(), strict=True))
-        self._count_errors(table)
+        self._count(table)
 
-    def _count_errors(self, table: Any) -> None:
-        self.errors.update(text for text in table["error"].to_pylist() if text is not None)
+    def _count(self, table: Any) -> None:
+        self.errors.update(table["error"].drop_null().to_pylist())
+        self.ids.extend(map(hash, map(str, table["id"].to_pylist())))
+
+    @property
+    def repeated_ids(self) -> int:
+        """How many rows of the shard have an id that another one has too."""
+        counts = np.unique(np.frombuffer(self.ids, np.int64), return_counts=True)[1]
+        return int(counts[counts > 1].sum())
 
     def add(self, table: Any) -> None:
         """Adds a table, and writes a part if there are enough rows."""
@@ -294,7 +303,7 @@ class PartWriter:
                 self._take_files(files)
                 self._part_files |= files
             table = table.drop_columns([FILES])
-        self._count_errors(table)
+        self._count(table)
         self._tables.append(table)
         self._held += table.num_rows
         if self._held >= self._rows:
