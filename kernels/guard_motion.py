@@ -26,6 +26,10 @@ from warp_collision.kernels.scene_walk import Scene
 
 # Control points of a step and its braking, for four polynomials of degree 3.
 N_POINTS = wp.constant(13)
+# Behind those of two curves: the line of `guard_step`, and joint values of `guard_slide`.
+LINE = wp.constant(26)
+FOUND_AT = wp.constant(29)
+N_ROWS = wp.constant(30)
 ZERO = wp.constant(wp.float64(0.0))
 HALF = wp.constant(wp.float64(0.5))
 TWO = wp.constant(wp.float64(2.0))
@@ -78,7 +82,7 @@ class Joints:
 class Scratch:
     """What checks of a robot write."""
 
-    points: wp.array2d[wp.float32]  # (2 N_POINTS, n_joints) control points of two curves
+    points: wp.array2d[wp.float32]  # (N_ROWS, n_joints) control points of two curves
     frames: wp.array[MovingFrame]
     balls: wp.array[wp.vec4]
     poses: wp.array[FramePose]

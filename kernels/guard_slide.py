@@ -12,7 +12,7 @@ turned a little away from surfaces that are nearer than the room.
 import warp as wp
 
 from warp_collision.kernels.forward_kinematics import point_in_world
-from warp_collision.kernels.guard_motion import Guarded, GuardRules, Joints, limits_of
+from warp_collision.kernels.guard_motion import FOUND_AT, Guarded, GuardRules, Joints, limits_of
 from warp_collision.kernels.mesh_record import FAR
 from warp_collision.kernels.nearest_of_links import (
     ALL_SLOTS,
@@ -32,6 +32,9 @@ from warp_collision.kernels.robot_pairs import balls_meet
 # Surfaces that count at once, and how near [m].
 N_NEAR = wp.constant(4)
 NEARBY = wp.constant(5.0e-3)
+# Sum of the joints' changes up to which rows are used again [rad or m]: surfaces that they leave
+# out have come less than NEARBY nearer where links are shorter than 5 m.
+USED_AGAIN = wp.constant(1.0e-3)
 # Rate at which room may be used up [1/s].
 GAIN = wp.constant(10.0)
 # Metres for each radian by which what is left is turned away.
@@ -47,7 +50,7 @@ def keep_row(
 ) -> int:
     """Keeps a row where there is room, or in the place of the farthest; returns how many there are.
 
-    Its number 0 is the distance, its derivative begins at HEAD.
+    Its number 0 is the distance, number 1 what that is by now, its derivative begins at HEAD.
     """
     place = int(count)
     if count == N_NEAR:
@@ -144,8 +147,53 @@ def largest(values: wp.array[wp.float64], count: int) -> wp.float64:
 
 
 @wp.func
+def moved_since(guarded: Guarded, rules: GuardRules, end: int) -> float:
+    """By how much joints have moved in all since rows were found."""
+    points = guarded.scratch.points
+    moved = float(0.0)
+    for j in range(rules.n_joints):
+        moved += wp.abs(points[end, j] - points[FOUND_AT, j])
+    return moved
+
+
+@wp.func
+def rows_at(
+    guarded: Guarded, rules: GuardRules, end: int, within: float, closing: float, known: int
+) -> int:
+    """Writes the rows of what is near a control point, or keeps them; returns how many there are.
+
+    Args:
+        guarded: the robot.
+        rules: of the guard.
+        end: the control point.
+        within: how near [m].
+        closing: how far the fastest obstacles may move until the robot is at rest [m].
+        known: rows of the last call, if nothing but the robot has moved since; negative: none.
+    """
+    scratch = guarded.scratch
+    near = scratch.near
+    values = scratch.points[end]
+    found_at = scratch.points[FOUND_AT]
+    count = int(known)
+    if known < 0 or closing > 0.0 or not (moved_since(guarded, rules, end) <= USED_AGAIN):
+        at = Configuration(guarded.robot, scratch.poses, near[0], 0.0)
+        at.rounding = write_poses(at.robot, values, guarded.root.frame_pose, scratch.poses)
+        for j in range(rules.n_joints):
+            found_at[j] = values[j]
+        count = 0
+        if wp.isfinite(at.rounding):
+            count = near_rows(guarded, at, rules, within, closing)
+    for r in range(count):
+        distance = near[r, 0]
+        for j in range(rules.n_joints):
+            distance += near[r, HEAD + j] * (values[j] - found_at[j])
+        near[r, 1] = distance
+    return count
+
+
+@wp.func
 def turn_along(
-    guarded: Guarded, joints: Joints, rules: GuardRules, end: int, floor: float, time: wp.float64
+    guarded: Guarded, joints: Joints, rules: GuardRules, count: int, floor: float
 ) -> bool:
     """Turns velocities that were asked for along what is near; returns whether some are left.
 
@@ -153,20 +201,13 @@ def turn_along(
         guarded: the robot.
         joints: of it; `next_v` is overwritten.
         rules: of the guard.
-        end: control point at which the present braking ends.
+        count: rows of what is near.
         floor: clearance that is kept at rest [m].
-        time: until the robot is at rest [s].
     """
     scratch = guarded.scratch
-    at = Configuration(guarded.robot, scratch.poses, scratch.near[0], 0.0)
-    at.rounding = write_poses(at.robot, scratch.points[end], guarded.root.frame_pose, scratch.poses)
     asked = largest(joints.wanted, rules.n_joints)
     room = 2.0 * floor
-    closing = rules.speed * float(rules.dt + rules.latency + time)
-    count = int(0)
-    if wp.isfinite(at.rounding) and asked > wp.float64(0.0):
-        count = near_rows(guarded, at, rules, room + NEARBY, closing)
-    if count == 0:
+    if count == 0 or not (asked > wp.float64(0.0)):
         return False
     weights = joints.next_v
     for j in range(rules.n_joints):
@@ -176,7 +217,7 @@ def turn_along(
         if left < float(SMALL * asked):
             return False
         for r in range(count):
-            spare = scratch.near[r, 0] - room
+            spare = scratch.near[r, 1] - room
             least = -GAIN * wp.max(spare, 0.0)
             if sweep >= N_SWEEPS and spare < 0.0:
                 least = LIFT * left * wp.min(-spare / floor, 1.0)

@@ -43,6 +43,7 @@ from warp_collision.kernels.forward_kinematics import FramePose
 from warp_collision.kernels.guard_check import open_parts
 from warp_collision.kernels.guard_motion import (
     HALF,
+    LINE,
     N_POINTS,
     ZERO,
     Guarded,
@@ -62,7 +63,7 @@ from warp_collision.kernels.guard_motion import (
     write_braking,
     write_step,
 )
-from warp_collision.kernels.guard_slide import N_NEAR, turn_along
+from warp_collision.kernels.guard_slide import N_NEAR, NEARBY, rows_at, turn_along
 from warp_collision.kernels.joint_path_hit import first_level
 from warp_collision.kernels.nearest_of_links import HEAD
 from warp_collision.kernels.robot_motion import (
@@ -229,8 +230,8 @@ def address_of(values: wp.array[wp.float32]) -> wp.uint64:
 def write_line(guarded: Guarded, rules: GuardRules, first: int):
     """Writes the line from the begin of a step to the end of its braking, and how far both are off.
 
-    A control point is as far from it as from the point at its share of the way. The line's ends are
-    rows 1 and 2 of `near`, how far joints are from it is row 0, with their errors.
+    A control point is as far from it as from the point at its share of the way. The points from
+    LINE on are how far joints are from it, with their errors, and its ends.
 
     Args:
         guarded: the robot.
@@ -238,28 +239,31 @@ def write_line(guarded: Guarded, rules: GuardRules, first: int):
         first: of the control points.
     """
     points = guarded.scratch.points
-    near = guarded.scratch.near
     last = first + rules.degree * parts_of(rules)
     size = float(0.0)
     for j in range(rules.n_joints):
         way = points[last, j] - points[first, j]
         size += way * way
-        near[0, j] = 0.0
-        near[1, j] = points[first, j]
-        near[2, j] = points[last, j]
+        points[LINE, j] = 0.0
+        points[LINE + 1, j] = points[first, j]
+        points[LINE + 2, j] = points[last, j]
     for i in range(first + 1, last):
         share = float(0.0)
         if size > 0.0:
             for j in range(rules.n_joints):
-                way = near[2, j] - near[1, j]
-                share += (points[i, j] - near[1, j]) * (way / size)
+                way = points[LINE + 2, j] - points[LINE + 1, j]
+                share += (points[i, j] - points[LINE + 1, j]) * (way / size)
         share = wp.clamp(share, 0.0, 1.0)
         for j in range(rules.n_joints):
-            off = points[i, j] - near[1, j] - share * (near[2, j] - near[1, j])
-            near[0, j] = wp.max(near[0, j], wp.abs(off))
+            off = (
+                points[i, j]
+                - points[LINE + 1, j]
+                - share * (points[LINE + 2, j] - points[LINE + 1, j])
+            )
+            points[LINE, j] = wp.max(points[LINE, j], wp.abs(off))
     for j in range(rules.n_joints):
-        rounding = EPSILON * (wp.abs(near[1, j]) + wp.abs(near[2, j]))
-        near[0, j] = LATER * (float(error_of(rules, j)) + near[0, j]) + rounding
+        rounding = EPSILON * (wp.abs(points[LINE + 1, j]) + wp.abs(points[LINE + 2, j]))
+        points[LINE, j] = LATER * (float(error_of(rules, j)) + points[LINE, j]) + rounding
 
 
 @wp.func
@@ -342,10 +346,9 @@ def proof_of(
             piece.is_around = True
             piece.place = 0.5
             write_line(guarded, rules, first)
-            piece.segment.points = guarded.scratch.near
-            piece.segment.first = 1
+            piece.segment.first = LINE + 1
             piece.segment.degree = 1
-            piece.segment.errors = address_of(guarded.scratch.near[0])
+            piece.segment.errors = address_of(guarded.scratch.points[LINE])
             piece.timing.begin = latest(piece.timing, 1.0)
             piece.timing.duration = 0.0
             piece.timing.latency = 0.0
@@ -403,6 +406,7 @@ class Choice:
     phases: vec3d  # of the braking after it
     slides: bool  # along surfaces
     suspects: Proof  # for which it was not proven last
+    rows: int  # of what is near, see `rows_at`; negative: they are not known
 
 
 @wp.func
@@ -471,14 +475,14 @@ def choose(
     phases: vec3d,
     rules: GuardRules,
     floor: float,
-    suspects: Proof,
+    choice: Choice,
 ) -> Choice:
     """The largest of some parts of what a command asks for that is proven free."""
     floor = floor_to_keep(floor, rules)
     write_braked(joints, phases, rules)
     write_asked(joints, command, rules)
     limit_asked(joints, rules)
-    choice = Choice(ZERO, PASSED, rules.max_evaluations, phases, False, suspects)
+    choice.why = PASSED
     share = wp.float64(1.0)
     attempt = int(0)
     while attempt < N_SHARES + N_SLIDES:  # a loop that is not unrolled
@@ -488,7 +492,11 @@ def choose(
             write_present_braking(guarded, joints, phases, rules)
             end = N_POINTS + wp.where(rules.degree == 2, 4, 12)
             write_asked(joints, command, rules)
-            if not turn_along(guarded, joints, rules, end, floor, total(phases)):
+            time = float(rules.dt + rules.latency + total(phases))
+            within = 2.0 * floor + NEARBY
+            closing = rules.speed * time
+            choice.rows = rows_at(guarded, rules, end, within, closing, choice.rows)
+            if not turn_along(guarded, joints, rules, choice.rows, floor):
                 return choice
             limit_asked(joints, rules)
             choice.slides = True
@@ -601,6 +609,7 @@ def write_report(
     report[9] = late
     report[10] = wp.cast(choice.suspects.bodies, wp.float64)
     report[11] = wp.cast(choice.suspects.pairs, wp.float64)
+    report[12] = wp.float64(choice.rows + 1)
 
 
 @wp.func
@@ -624,16 +633,17 @@ def guard_step(
     launch_offset: wp.vec2i,  # of this launch in the envs
     # outputs
     state: wp.array3d[wp.float64],  # (n_envs, 12, n_joints) measured motion, command; `Joints`
-    points: wp.array3d[wp.float32],  # (n_envs, 2 N_POINTS, n_joints) first what was asked for
+    points: wp.array3d[wp.float32],  # (n_envs, N_ROWS, n_joints) first what was asked for
     frames: wp.array2d[MovingFrame],  # (n_envs, 2 n_frames) scratch
     balls: wp.array2d[wp.vec4],  # (n_envs, n_bodies) scratch
-    report: wp.array2d[wp.float64],  # (n_envs, 12), see below
+    report: wp.array2d[wp.float64],  # (n_envs, 13), see below
 ):
     """One thread per env.
 
     Reports the floor, before and after [m], 0 where no braking is proven; the share passed on, time
     to rest [s], why not all was passed on, evaluations, whether along surfaces, three phases of the
-    braking, for how long velocities went on since it was proven [s], and bits of the suspects.
+    braking, for how long velocities went on since it was proven [s], bits of the suspects, and how
+    many surfaces are known to be near, with 1.
     """
     row, column = wp.tid()
     row += launch_offset[0] + column
@@ -646,7 +656,8 @@ def guard_step(
     floor = float(report[row, 0])
     phases = vec3d(report[row, 6], report[row, 7], report[row, 8])
     rules.max_evaluations = call[1]
-    choice = Choice(ZERO, NOT_FINITE, call[1], phases, False, suspects_of(report[row]))
+    rows = wp.where(call[0] != 0, 0, int(report[row, 12])) - 1
+    choice = Choice(ZERO, NOT_FINITE, call[1], phases, False, suspects_of(report[row]), rows)
     command = of_row[2]
     late = report[row, 9]
     if are_finite(of_row[0], of_row[1], rules.n_joints) and is_env(scene, env):
@@ -656,7 +667,7 @@ def guard_step(
             floor = 0.0
             phases = braking_phases(joints.v, joints.a, rules)
         if are_finite(command, command, rules.n_joints):
-            choice = choose(guarded, joints, command, phases, rules, floor, choice.suspects)
+            choice = choose(guarded, joints, command, phases, rules, floor, choice)
     if choice.share > ZERO:
         accept(joints, rules)
         late = ZERO

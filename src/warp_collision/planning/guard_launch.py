@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from warp_collision.devices import CPU, is_capturing, is_gpu
-from warp_collision.kernels.guard_motion import N_POINTS
+from warp_collision.kernels.guard_motion import N_ROWS
 from warp_collision.kernels.guard_slide import N_NEAR
 from warp_collision.kernels.guard_step import guard_step
 from warp_collision.kernels.nearest_of_links import HEAD
@@ -101,10 +101,10 @@ class GuardedRobots:
         given: (n, 3, n_joints) float64, measured joint values and velocities, and commands.
         state: (n, 3, n_joints) float64, joint values, velocities and accelerations that were
             passed on.
-        points: (n, 2 N_POINTS, n_joints) float32, control points: of what was asked for and the
-            braking after it, and in the second half, behind those of a step, of the braking that
-            was proven again.
-        report: (n, 12) float64: clearance that is kept at rest [m], 0 where no braking is proven;
+        points: (n, N_ROWS, n_joints) float32, control points: of what was asked for and the braking
+            after it, and from N_POINTS on, behind those of a step, of the braking that was proven
+            again; then scratch.
+        report: (n, 13) float64: clearance that is kept at rest [m], 0 where no braking is proven;
             share passed on, time to rest [s], why not all, evaluations. Then whether along
             surfaces, the three phases of the braking, how late its steps were together [s], and
             what the kernel looks at first in the next step.
@@ -129,8 +129,8 @@ class GuardedRobots:
             double = {"dtype": torch.float64, "device": device}
             self._state = torch.full((n, 12, joints), torch.nan, **double)
             self.given, self.state = self._state[:, :3], self._state[:, 3:6]
-            self.report = torch.zeros((n, 12), **double)
-            self.points = torch.zeros((n, 2 * N_POINTS, joints), device=device)
+            self.report = torch.zeros((n, 13), **double)
+            self.points = torch.zeros((n, N_ROWS, joints), device=device)
             # Whether anything has changed, and how many evaluations there may be.
             self._call = torch.tensor([1, max_evaluations], dtype=torch.int32, device=device)
             like = torch.zeros((n, 1, joints), device=device)
