@@ -11,7 +11,7 @@ What is proven by a plane keeps the tolerance on all of the interval.
 
 import warp as wp
 
-from warp_collision.kernels.bisection import NONE, everything
+from warp_collision.kernels.bisection import NONE, bit_of
 from warp_collision.kernels.body_check import (
     CLEAR,
     DISTANCE_ROUNDING,
@@ -19,21 +19,25 @@ from warp_collision.kernels.body_check import (
     UNDECIDED,
     BodyCheck,
     Interval,
-    body_in_motion,
     check_obstacle,
     deviating,
     reach_of,
     slower_by,
     travel,
 )
-from warp_collision.kernels.forward_kinematics import point_in_world, xyz
-from warp_collision.kernels.joint_path_hit import Open, make_open_bodies, open_pairs
-from warp_collision.kernels.mesh_record import ExactShape, is_exact, load_exact
+from warp_collision.kernels.forward_kinematics import axis_of, point_in_world, xyz
+from warp_collision.kernels.joint_path_hit import check_pair
+from warp_collision.kernels.mesh_record import FAR, ExactShape, is_exact, load_exact
 from warp_collision.kernels.precision import is_finite3, is_in_range
 from warp_collision.kernels.robot_motion import (
     EPSILON,
-    Robot,
+    LARGEST_ACCELERATION,
+    RobotBody,
     Segment,
+    body_of,
+    error_of_frame,
+    frame_of,
+    joint_bounds,
     sphere_of,
     velocity_of,
 )
@@ -135,24 +139,103 @@ check_all_by_planes = make_walk(check_by_planes, BodyCheck, int)
 
 
 @wp.func
-def check_body_by_planes(check: BodyCheck, robot: Robot, scene: Scene, env: int) -> int:
-    """Checks a body against all enabled obstacles of an env."""
-    if not is_finite3(check.center):
-        return HIT
-    first = check.body.begin
-    return check_all_by_planes(scene, env, first, check.center, reach_of(check), check, CLEAR)
-
-
-open_bodies = make_open_bodies(body_in_motion, check_body_by_planes, "planes")
+def body_by_planes(segment: Segment, body: RobotBody, interval: Interval) -> BodyCheck:
+    """As `body_in_motion`: both sums over the joints in one loop, of a robot whose root rests."""
+    state = segment.frames[body.frame]
+    center = point_in_world(state.frame_pose, body.center)
+    half = interval.half
+    bound = float(0.0)  # both see `acceleration_bound`
+    drift = float(0.0)
+    off = wp.vec2(0.0)
+    moved = wp.vec2(0.0)  # see `tracking_deviation`
+    k = body.frame
+    while k != 0:
+        limits = joint_bounds(segment, k)
+        error = error_of_frame(segment, k)
+        own = wp.vec2(error, half * limits[0] + error)
+        if frame_of(segment.robot, k).slides != 0:
+            drift += limits[0]
+            bound += limits[1]
+            off += wp.vec2(error)
+            moved += own
+        else:
+            frame_pose = segment.frames[k].frame_pose
+            arm = wp.length(wp.cross(axis_of(frame_pose), center - frame_pose.origin))
+            arm += body.spread
+            rho = arm + half * drift
+            bound += limits[0] * (2.0 * drift + limits[0] * rho) + limits[1] * rho
+            drift += limits[0] * rho
+            arms = wp.vec2(arm) + moved
+            off += error * arms
+            moved += wp.cw_mul(own, arms)
+        k = frame_of(segment.robot, k).parent
+    interval.acceleration_bound = wp.where(
+        bound < LARGEST_ACCELERATION, bound, LARGEST_ACCELERATION
+    )
+    interval = deviating(interval, off + interval.closing)
+    speed = wp.length(velocity_of(state, center - state.frame_pose.origin))
+    # fmt: off
+    return BodyCheck(
+        segment.robot.spheres, body, state, center, travel(interval, speed), interval,
+        segment.speeds,
+    )
+    # fmt: on
 
 
 @wp.struct
 class OpenParts:
-    """Bodies, and pairs of them, that are not certified free over an interval; see `Open`."""
+    """Bodies, and pairs of them, that are not certified free over an interval."""
 
     bodies: wp.uint64
     pairs: wp.uint64
     is_hit: bool
+
+
+@wp.func
+def open_bodies(
+    segment: Segment,
+    interval: Interval,
+    scene: Scene,
+    env: int,
+    asked: wp.uint64,
+    goes_on: bool,
+    balls: wp.array[wp.vec4],
+) -> OpenParts:
+    """The bodies asked for that are not certified free of obstacles, up to a hit or all of them.
+
+    Writes balls that hold them over the interval, by more than all rounding.
+    """
+    robot = segment.robot
+    result = OpenParts(NONE, NONE, False)
+    for b in range(robot.n_bodies):
+        if asked & bit_of(b) != NONE and (goes_on or not result.is_hit):
+            body = body_of(robot, b)
+            balls[b] = wp.vec4(0.0, 0.0, 0.0, -FAR)
+            if body.radius >= 0.0:
+                check = body_by_planes(segment, body, interval)
+                center = check.center
+                rounding = interval.rounding * (wp.length(center) + body.spread)
+                reach = body.radius + check.ball_travel + interval.slack + rounding
+                balls[b] = wp.vec4(center[0], center[1], center[2], reach)
+                verdict = int(HIT)
+                if is_finite3(center):
+                    # fmt: off
+                    verdict = check_all_by_planes(
+                        scene, env, body.begin, center, reach_of(check), check, CLEAR
+                    )
+                    # fmt: on
+                if verdict != CLEAR:
+                    result.bodies = result.bodies | bit_of(b)
+                result.is_hit = result.is_hit or verdict == HIT
+    return result
+
+
+@wp.func
+def are_beyond(first: wp.vec4, second: wp.vec4, buffer: float) -> bool:
+    """Whether balls are farther apart than a buffer, by more than the rounding of their offset."""
+    offset = xyz(first) - xyz(second)
+    reach = (1.0 + DISTANCE_ROUNDING) * (first[3] + second[3] + buffer)
+    return reach < 0.0 or wp.dot(offset, offset) > reach * reach
 
 
 @wp.func
@@ -169,13 +252,17 @@ def open_parts(
     balls: wp.array[wp.vec4],
 ) -> OpenParts:
     """The requested bodies and pairs that are not certified free, up to a hit or all of them."""
-    share = everything()
-    world = open_bodies(segment, interval, scene, env, share, bodies, goes_on, balls)
-    itself = Open(NONE, False)
-    if goes_on or not world.is_hit:
-        # fmt: off
-        itself = open_pairs(
-            segment, interval, body_pairs, left_out, share, pairs, goes_on, balls, bodies
-        )
-        # fmt: on
-    return OpenParts(world.mask, itself.mask, world.is_hit or itself.is_hit)
+    result = open_bodies(segment, interval, scene, env, bodies, goes_on, balls)
+    for k in range(body_pairs.shape[0]):
+        if pairs & bit_of(k) != NONE and (goes_on or not result.is_hit):
+            pair = body_pairs[k]
+            both = bit_of(pair.first) | bit_of(pair.second)
+            if bodies & both == both:
+                buffer = pair.buffer + interval.tolerance
+                if are_beyond(balls[pair.first], balls[pair.second], buffer):
+                    continue
+            verdict = check_pair(segment, pair, interval, left_out)
+            if verdict != CLEAR:
+                result.pairs = result.pairs | bit_of(k)
+            result.is_hit = result.is_hit or verdict == HIT
+    return result
