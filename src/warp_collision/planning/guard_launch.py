@@ -15,14 +15,14 @@ from warp_collision.kernels.guard_slide import N_NEAR
 from warp_collision.kernels.guard_step import guard_step
 from warp_collision.kernels.nearest_of_links import HEAD
 from warp_collision.launching.launch import RepeatedLaunch, launch
+from warp_collision.launching.recorded_launch import SceneTables
 from warp_collision.planning.obstacle_speeds import SpeedTable
 from warp_collision.robot.checks.allowed_contacts import scene_with_contacts
 from warp_collision.robot.checks.joint_path import robot_tables
 from warp_collision.robot.checks.robot_scene import RobotScene
 from warp_collision.robot.model.base_pose import root_frames
 from warp_collision.robot.model.sphere_layout import FRAME_POSE, STATE
-from warp_collision.world.scene import Scene
-from warp_collision.world.world_reader import version_of
+from warp_collision.world.world_reader import version_as_fitted
 
 # Robots that one CPU thread steps sooner than several.
 _FEW = 16
@@ -143,13 +143,14 @@ class GuardedRobots:
     def run(self) -> None:
         """One step of all robots, from what is given."""
         robot, world = self._placed.robot, self._placed.world
-        version = version_of(world)
         scene = scene_with_contacts(self._placed.ignore, robot, world)
+        tables = scene.completed(guard_step, self.n_robots)
+        version = version_as_fitted(world)
         # What a graph replays sees later changes by proving the brakings again each time.
         changed = version is None or version != self._version
         changed = changed or (self._is_on_gpu and is_capturing(self.given.device))
         if self._speeds.shares is not None:
-            changed |= self._speeds.update(scene.tables.shape)
+            changed |= self._speeds.update(tables.shape)
         is_moved = self._speeds.shares is not self._tables.shares
         # Something was attached or detached, or the world has grown.
         if robot.sphere_links is not self._links or is_moved:
@@ -160,9 +161,9 @@ class GuardedRobots:
             self._was_changed = changed
         self._version = version
         if self._max_seconds is None:
-            self._launch(scene)
+            self._launch(tables)
         else:
-            self._launch_within(scene, self._max_seconds)
+            self._launch_within(tables, self._max_seconds)
 
     def _prepare(self) -> None:
         """Looks up what belongs to the robot with what is attached to it."""
@@ -184,9 +185,8 @@ class GuardedRobots:
             fixed = list(self._arguments)
             self._repeated = RepeatedLaunch(guard_step, (n, 1), fixed, (_SCENE,))
 
-    def _launch(self, scene: Scene) -> None:
+    def _launch(self, tables: SceneTables) -> None:
         n = self.n_robots
-        tables = scene.completed(guard_step, n)
         if self._repeated is not None:
             self._repeated(tables)
             return
@@ -194,12 +194,12 @@ class GuardedRobots:
         arguments[_SCENE] = tables
         launch(guard_step, (n, 1), *arguments, device=self.given.device, items=1024 * n)
 
-    def _launch_within(self, scene: Scene, seconds: float) -> None:
+    def _launch_within(self, tables: SceneTables, seconds: float) -> None:
         """Leaves as many evaluations as the slowest ones so far would allow in a time."""
         if self._slowest > 0.0:
             left = int(seconds / self._slowest)
             self._call[1] = max(_LEAST_EVALUATIONS, min(left, self._max_evaluations))
         began = time.perf_counter()
-        self._launch(scene)
+        self._launch(tables)
         taken = (time.perf_counter() - began) / max(1.0, float(self.report[0, 4]))
         self._slowest = max(taken, _FORGET * self._slowest)

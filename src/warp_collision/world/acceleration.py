@@ -101,6 +101,11 @@ class Acceleration:
             return known if tables.ignored is None else known.ignoring(tables.ignored)
         return tables._replace(tree=known.tree)
 
+    @property
+    def fitted(self) -> object:
+        """See `BroadPhase`."""
+        return self._state.broad_phase.fitted
+
     def add(self, obstacles: Iterable[MeshObstacle]) -> None:
         """Registers obstacles; grids of new ones are built at the next query."""
         for obstacle in obstacles:
