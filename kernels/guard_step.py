@@ -99,6 +99,8 @@ BEYOND_ROUNDING = wp.constant(4.0)
 # Of times, by more than their rounding.
 LATER = wp.constant(1.0 + 1.0e-6)
 ROUNDING = wp.constant(1.0e-6)
+# Beside the floor, how far a step and its braking may be from their line to be proven by it.
+NEAR_LINE = wp.constant(0.1)
 NO_PROOF = wp.constant(-1)
 NO_DECISION = wp.constant(-2)
 SUSPECTS = wp.constant(-2)  # the part of a proof that looks at them
@@ -227,8 +229,10 @@ def address_of(values: wp.array[wp.float32]) -> wp.uint64:
 
 
 @wp.func
-def write_line(guarded: Guarded, rules: GuardRules, first: int):
+def write_line(guarded: Guarded, rules: GuardRules, first: int) -> float:
     """Writes the line from the begin of a step to the end of its braking, and how far both are off.
+
+    Returns that of all joints together.
 
     A control point is as far from it as from the point at its share of the way. The points from
     LINE on are how far joints are from it, with their errors, and its ends.
@@ -261,9 +265,12 @@ def write_line(guarded: Guarded, rules: GuardRules, first: int):
                 - share * (points[LINE + 2, j] - points[LINE + 1, j])
             )
             points[LINE, j] = wp.max(points[LINE, j], wp.abs(off))
+    total_off = float(0.0)
     for j in range(rules.n_joints):
+        total_off += points[LINE, j]
         rounding = EPSILON * (wp.abs(points[LINE + 1, j]) + wp.abs(points[LINE + 2, j]))
         points[LINE, j] = LATER * (float(error_of(rules, j)) + points[LINE, j]) + rounding
+    return total_off
 
 
 @wp.func
@@ -334,6 +341,7 @@ def proof_of(
         suspects: bodies and pairs that are looked at first where it ends.
     """
     proof = Proof(0, ALL, ALL)
+    is_line = bool(False)
     part = wp.where(n_parts > parts_of(rules), -1, 0)
     if suspects.bodies != NONE or suspects.pairs != NONE:
         proof = suspects
@@ -345,14 +353,19 @@ def proof_of(
             piece.tolerance += BEYOND_ROUNDING * write_root(piece.segment, guarded.root)
             piece.is_around = True
             piece.place = 0.5
-            write_line(guarded, rules, first)
-            piece.segment.first = LINE + 1
-            piece.segment.degree = 1
-            piece.segment.errors = address_of(guarded.scratch.points[LINE])
+            off = write_line(guarded, rules, first)
+            # Then the line's intervals prove the step, too.
+            is_line = rules.degree == 2 and rules.speed == 0.0
+            is_line = is_line and off * guarded.robot.reach <= NEAR_LINE * floor
             piece.timing.begin = latest(piece.timing, 1.0)
             piece.timing.duration = 0.0
             piece.timing.latency = 0.0
-        if part <= 0 or piece.timing.duration > 0.0:
+        if part == -1 or (part == 1 and is_line):
+            piece.segment.first = LINE + 1
+            piece.segment.degree = 1
+            piece.segment.errors = address_of(guarded.scratch.points[LINE])
+            n_parts = wp.where(part == 1, 2, n_parts)
+        if part <= 0 or piece.timing.duration > 0.0 or is_line:
             proof = piece_proof(guarded, piece, proof, most)
         part += 1
         if part == SUSPECTS + 1 and proof.used >= 0:

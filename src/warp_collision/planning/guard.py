@@ -109,7 +109,7 @@ class GuardedStep:
         is_motion = cause in (kernels.NOT_PROVEN, kernels.RAN_OUT)
         if points is None or not (breached or is_motion):
             return Refusal(_CAUSES[cause])
-        points = torch.as_tensor(points[robot])
+        points = torch.as_tensor(points).reshape(-1, *points.shape[-2:])[robot]
         return self._guard._refusal(_CAUSES[cause], points, robot, breached)
 
     def braking(self, robot: int = 0) -> JointCurve | None:
@@ -391,7 +391,7 @@ class MotionGuard:
             state = passed.tolist()
         values = report.tolist()
         is_told = values[0] == 0.0 or values[3] != kernels.PASSED
-        return GuardedStep(self, state, values, points[None].copy() if is_told else None)
+        return GuardedStep(self, state, values, points.copy() if is_told else None)
 
     def _refusal(self, cause: str, points: Tensor, robot: int, breached: bool) -> Refusal:
         """What is nearest on the motion that was asked for, or on a braking that is not proven."""
