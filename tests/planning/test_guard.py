@@ -253,6 +253,21 @@ def test_changes_of_the_world_are_proven_again(casts, plate) -> None:
     assert guard.step(free.joints, free.velocities, command).share == 1.0
 
 
+def test_poses_that_were_written_past_torch_are_proven_again(casts, plate) -> None:
+    panda, command = casts["panda"], [1.0, 0, 0, 0, 0, 0, 0]
+    at_rest = plate.mesh_from_world.clone()
+    center = panda.judge.centers(panda.start[None])[0, -1]
+    plate.set_pose("plate", (*center, 1, 0, 0, 0))
+    rows = plate.mesh_from_world.numpy()
+    moved = rows.copy()
+    rows[:] = at_rest.numpy()
+    guard = guard_of(panda, plate)
+    step = drive(guard, panda.start.tolist(), command, 10)
+    assert (step.share, step.breached) == (1.0, False)
+    rows[:] = moved
+    assert guard.step(step.joints, step.velocities, command).breached
+
+
 def test_a_world_whose_memory_has_moved(casts, plate) -> None:
     """Torch moves what it shares with other processes."""
     panda, command = casts["panda"], [1.0, 0, 0, 0, 0, 0, 0]
