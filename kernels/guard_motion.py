@@ -535,3 +535,58 @@ def write_accelerations(joints: Joints, time: wp.float64, rules: GuardRules):
             share = wp.min(share, most / change)
     for j in range(rules.n_joints):
         wanted[j] = joints.a[j] + share * (wanted[j] - joints.a[j])
+
+
+# -- where a robot is ------------------------------------------------------------------------------
+
+
+@wp.func
+def is_at(
+    joints: Joints, measured: wp.array[wp.float64], time: wp.float64, rules: GuardRules
+) -> bool:
+    """Whether measured joint values are where velocities lead in a time, within the errors."""
+    is_near = bool(True)
+    for j in range(rules.n_joints):
+        offset = measured[j] - joints.q[j] - time * joints.v[j]
+        is_near = is_near and wp.abs(offset) <= error_of(rules, j)
+    return is_near
+
+
+@wp.func
+def follow(joints: Joints, given: wp.array2d[wp.float64], rules: GuardRules) -> wp.float64:
+    """Moves the state to measured values; returns for how long velocities went on before [s].
+
+    Up to the latency the robot is on the proven line, and so is the present braking. Elsewhere the
+    state begins anew, with -1.
+    """
+    measured = given[0]
+    if is_at(joints, measured, ZERO, rules):
+        return ZERO
+    q = joints.q
+    v = joints.v
+    along = wp.float64(0.0)
+    size = wp.float64(0.0)
+    for j in range(rules.n_joints):
+        along += (measured[j] - q[j]) * v[j]
+        size += v[j] * v[j]
+    if size > ZERO:
+        time = wp.clamp(along / size, ZERO, rules.latency)
+        if is_at(joints, measured, time, rules):
+            for j in range(rules.n_joints):
+                q[j] = q[j] + time * v[j]
+            return time
+    a = joints.a
+    for j in range(rules.n_joints):
+        q[j] = measured[j]
+        v[j] = given[1, j]
+        a[j] = ZERO
+    return wp.float64(-1.0)
+
+
+@wp.func
+def are_finite(first: wp.array[wp.float64], second: wp.array[wp.float64], count: int) -> bool:
+    """Whether all values of two arrays are."""
+    total = wp.float64(0.0)
+    for j in range(count):
+        total += ZERO * (first[j] + second[j])
+    return total == ZERO

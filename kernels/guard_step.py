@@ -51,9 +51,11 @@ from warp_collision.kernels.guard_motion import (
     Joints,
     Scratch,
     accept,
+    are_finite,
     brake,
     braking_phases,
     error_of,
+    follow,
     limit_asked,
     step_keeps_limits,
     total,
@@ -232,8 +234,6 @@ def address_of(values: wp.array[wp.float32]) -> wp.uint64:
 def write_line(guarded: Guarded, rules: GuardRules, first: int) -> float:
     """Writes the line from the begin of a step to the end of its braking, and how far both are off.
 
-    Returns that of all joints together.
-
     A control point is as far from it as from the point at its share of the way. The points from
     LINE on are how far joints are from it, with their errors, and its ends.
 
@@ -241,6 +241,9 @@ def write_line(guarded: Guarded, rules: GuardRules, first: int) -> float:
         guarded: the robot.
         rules: of the guard.
         first: of the control points.
+
+    Returns:
+        A bound of how far any of its points is from the line [m], but for sliding joints.
     """
     points = guarded.scratch.points
     last = first + rules.degree * parts_of(rules)
@@ -270,7 +273,7 @@ def write_line(guarded: Guarded, rules: GuardRules, first: int) -> float:
         total_off += points[LINE, j]
         rounding = EPSILON * (wp.abs(points[LINE + 1, j]) + wp.abs(points[LINE + 2, j]))
         points[LINE, j] = LATER * (float(error_of(rules, j)) + points[LINE, j]) + rounding
-    return total_off
+    return total_off * guarded.robot.reach
 
 
 @wp.func
@@ -307,6 +310,31 @@ def piece_of(
     for earlier in range(phase):
         since += phases[earlier]
     piece.timing = Timing(float(since) + late, float(phases[phase]), late, rules.speed)
+    return piece
+
+
+@wp.func
+def on_line(guarded: Guarded, segment: Segment) -> Segment:
+    """The segment of `write_line`."""
+    segment.first = LINE + 1
+    segment.degree = 1
+    segment.errors = address_of(guarded.scratch.points[LINE])
+    return segment
+
+
+@wp.func
+def all_at_once(guarded: Guarded, piece: Piece) -> Piece:
+    """All of the line, at once, while obstacles move for as long as the robot may.
+
+    Args:
+        guarded: the robot.
+        piece: the end of the braking, with the rounding of which the line is looked at.
+    """
+    piece.tolerance += BEYOND_ROUNDING * write_root(piece.segment, guarded.root)
+    piece.segment = on_line(guarded, piece.segment)
+    piece.timing = Timing(latest(piece.timing, 1.0), 0.0, 0.0, piece.timing.speed)
+    piece.is_around = True
+    piece.place = 0.5
     return piece
 
 
@@ -349,22 +377,12 @@ def proof_of(
     while part < n_parts and proof.used >= 0 and (proof.bodies != NONE or proof.pairs != NONE):
         piece = piece_of(guarded, rules, first, begin, phases, floor, wp.max(part, 0))
         if part == -1:
-            # With the rounding of the braking's end, which is looked at there.
-            piece.tolerance += BEYOND_ROUNDING * write_root(piece.segment, guarded.root)
-            piece.is_around = True
-            piece.place = 0.5
-            off = write_line(guarded, rules, first)
-            # Then the line's intervals prove the step, too.
-            is_line = rules.degree == 2 and rules.speed == 0.0
-            is_line = is_line and off * guarded.robot.reach <= NEAR_LINE * floor
-            piece.timing.begin = latest(piece.timing, 1.0)
-            piece.timing.duration = 0.0
-            piece.timing.latency = 0.0
-        if part == -1 or (part == 1 and is_line):
-            piece.segment.first = LINE + 1
-            piece.segment.degree = 1
-            piece.segment.errors = address_of(guarded.scratch.points[LINE])
-            n_parts = wp.where(part == 1, 2, n_parts)
+            is_line = write_line(guarded, rules, first) <= NEAR_LINE * floor
+            is_line = is_line and rules.degree == 2 and rules.speed == 0.0
+            piece = all_at_once(guarded, piece)
+        if part == 1 and is_line:  # its intervals prove the step, too
+            piece.segment = on_line(guarded, piece.segment)
+            n_parts = 2
         if part <= 0 or piece.timing.duration > 0.0 or is_line:
             proof = piece_proof(guarded, piece, proof, most)
         part += 1
@@ -524,58 +542,6 @@ def choose(
 
 
 @wp.func
-def is_at(
-    joints: Joints, measured: wp.array[wp.float64], time: wp.float64, rules: GuardRules
-) -> bool:
-    """Whether measured joint values are where velocities lead in a time, within the errors."""
-    is_near = bool(True)
-    for j in range(rules.n_joints):
-        offset = measured[j] - joints.q[j] - time * joints.v[j]
-        is_near = is_near and wp.abs(offset) <= error_of(rules, j)
-    return is_near
-
-
-@wp.func
-def follow(joints: Joints, given: wp.array2d[wp.float64], rules: GuardRules) -> wp.float64:
-    """Moves the state to measured values; returns for how long velocities went on before [s].
-
-    Up to the latency the robot is on the proven line, and so is the present braking. Elsewhere the
-    state begins anew, with -1.
-    """
-    measured = given[0]
-    if is_at(joints, measured, ZERO, rules):
-        return ZERO
-    q = joints.q
-    v = joints.v
-    along = wp.float64(0.0)
-    size = wp.float64(0.0)
-    for j in range(rules.n_joints):
-        along += (measured[j] - q[j]) * v[j]
-        size += v[j] * v[j]
-    if size > ZERO:
-        time = wp.clamp(along / size, ZERO, rules.latency)
-        if is_at(joints, measured, time, rules):
-            for j in range(rules.n_joints):
-                q[j] = q[j] + time * v[j]
-            return time
-    a = joints.a
-    for j in range(rules.n_joints):
-        q[j] = measured[j]
-        v[j] = given[1, j]
-        a[j] = ZERO
-    return wp.float64(-1.0)
-
-
-@wp.func
-def are_finite(first: wp.array[wp.float64], second: wp.array[wp.float64], count: int) -> bool:
-    """Whether all values of two arrays are."""
-    total = wp.float64(0.0)
-    for j in range(count):
-        total += ZERO * (first[j] + second[j])
-    return total == ZERO
-
-
-@wp.func
 def scratch_of(
     points: wp.array3d[wp.float32],
     frames: wp.array2d[MovingFrame],
@@ -626,9 +592,11 @@ def write_report(
 
 
 @wp.func
-def suspects_of(report: wp.array[wp.float64]) -> Proof:
-    """The bodies and pairs for which the last command was not proven."""
-    return Proof(0, wp.cast(report[10], wp.uint64), wp.cast(report[11], wp.uint64))
+def no_choice(report: wp.array[wp.float64], phases: vec3d, call: wp.array[wp.int32]) -> Choice:
+    """Nothing yet, with what the last step has left in its report."""
+    suspects = Proof(0, wp.cast(report[10], wp.uint64), wp.cast(report[11], wp.uint64))
+    rows = wp.where(call[0] != 0, 0, int(report[12])) - 1
+    return Choice(ZERO, NOT_FINITE, call[1], phases, False, suspects, rows)
 
 
 @wp.kernel(**resident_warps(16, block=32))
@@ -654,9 +622,8 @@ def guard_step(
     """One thread per env.
 
     Reports the floor, before and after [m], 0 where no braking is proven; the share passed on, time
-    to rest [s], why not all was passed on, evaluations, whether along surfaces, three phases of the
-    braking, for how long velocities went on since it was proven [s], bits of the suspects, and how
-    many surfaces are known to be near, with 1.
+    to rest [s], why not all was, evaluations, whether along surfaces, phases of the braking, for
+    how long velocities went on since it was proven [s], suspects, and 1 + surfaces that are near.
     """
     row, column = wp.tid()
     row += launch_offset[0] + column
@@ -669,8 +636,7 @@ def guard_step(
     floor = float(report[row, 0])
     phases = vec3d(report[row, 6], report[row, 7], report[row, 8])
     rules.max_evaluations = call[1]
-    rows = wp.where(call[0] != 0, 0, int(report[row, 12])) - 1
-    choice = Choice(ZERO, NOT_FINITE, call[1], phases, False, suspects_of(report[row]), rows)
+    choice = no_choice(report[row], phases, call)
     command = of_row[2]
     late = report[row, 9]
     if are_finite(of_row[0], of_row[1], rules.n_joints) and is_env(scene, env):
