@@ -346,6 +346,9 @@ def test_export_with_dynamic_shapes(case: Case) -> None:
 # -- the operators --------------------------------------------------------------------------------
 
 
+N_OPERATORS = 12
+
+
 def operands(device: torch.device, with_index: bool) -> dict[Any, tuple[Any, ...]]:
     """Operands of each operator."""
     case = of_envs(case_of("sphere_cost", device))
@@ -376,7 +379,7 @@ def operands(device: torch.device, with_index: bool) -> dict[Any, tuple[Any, ...
     }
 
 
-@pytest.mark.parametrize("place", range(12))
+@pytest.mark.parametrize("place", range(N_OPERATORS))
 @pytest.mark.parametrize("with_index", mostly_slow((False, True), (True,)))
 def test_opcheck(place: int, with_index: bool, device: torch.device) -> None:
     operator, arguments = list(operands(device, with_index).items())[place]
@@ -397,6 +400,7 @@ def test_every_operator_is_checked(device: torch.device) -> None:
     )
     of_worlds = {name for name in registered if not name.startswith(of_robots)}
     assert of_worlds == {operator._name for operator in operands(device, False)}
+    assert len(of_worlds) == N_OPERATORS
 
 
 def test_sphere_cost_of_a_model(device: torch.device) -> None:
