@@ -616,9 +616,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
 }  // namespace
 
-// Whoever drops a launch may not hold Python's lock.
+// Whoever drops a launch may not hold Python's lock. Queues are dropped after Python has ended.
 std::shared_ptr<py::object> shared(py::object launch) {
   return {new py::object(std::move(launch)), [](py::object* each) {
+            if (!Py_IsInitialized()) return;
             py::gil_scoped_acquire gil;
             delete each;
           }};
