@@ -14,6 +14,8 @@ from typing import Any
 import torch
 import warp as wp
 
+from warp_collision import torch_private
+
 # Comparing devices is faster than reading the type of one.
 CPU = torch.device("cpu")
 
@@ -100,8 +102,9 @@ def describe_gpus() -> str:
     return f"cuda:N with N < {count}" if count else "there is no CUDA device here"
 
 
+@torch_private.run_while_tracing
 def is_capturing(device: torch.device) -> bool:
-    """Whether work on a device is captured in a graph."""
+    """Whether work on a device is captured in a graph; not while a compiler traces."""
     return device.type in GPUS and GPUS[device.type].is_current_stream_capturing()
 
 

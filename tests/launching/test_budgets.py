@@ -158,6 +158,22 @@ def test_every_call_in_a_graph(gpu: torch.device, cuda: Any) -> None:
     del rubbish
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("sphere_cost", "RobotSpheres.spheres", "RobotSpheres.spheres, one robot for all envs"),
+        *("configuration_in_collision", "joint_path_in_collision, world_clearance"),
+        *("joint_path_clearance", "link_distances"),
+    ],
+)
+def test_calls_compile_in_one_piece(name: str, gpu: torch.device) -> None:
+    """Whether a graph is captured is not asked while the compiler traces."""
+    call = public_calls.CALLS[name](operands_on(gpu))
+    torch.compiler.reset()
+    compiled = torch.compile(call, backend="eager", fullgraph=True)
+    assert_close(name, as_numbers(tensors_of(compiled())), as_numbers(tensors_of(call())))
+
+
 @pytest.fixture
 def streams(cuda: Any) -> Iterator[tuple[Any, Any]]:
     """Two streams that wait for what was there before, and for nothing else."""
