@@ -8,7 +8,8 @@ robot, as fast as the guard was told, contact counts where the robot is in motio
 Parts: contact, moving, goals, loop (times, and contacts beside a slow-down rule and a control
 barrier), envs (4,096 at once), memory (a million steps, while another thread moves an obstacle),
 ik (inverse kinematics by pink, with its own barrier and with `link_distances`).
-`--write` adds episodes to those that are kept, by seeds; `--report` prints what is kept.
+`--write` adds episodes and targets to those that are kept, by seeds, so that a run may be cut off;
+`--report` prints what is kept.
 """
 
 from __future__ import annotations
@@ -47,8 +48,10 @@ def run(options: Any) -> str:
         if part in ("contact", "moving"):
             for robot in options.robots:
                 _episodes(kept, part, robot, options, file)
+        elif part == "ik":
+            _targets(kept, options, file)
         else:
-            kept[part] = getattr(guard_ik if part == "ik" else guard_loop, part)(options)
+            kept[part] = getattr(guard_loop, part)(options)
             _keep(kept, options, file)
     text = f"{harness.machine(CPU)}\n\n{report(kept)}"
     if _wrong(kept):
@@ -66,6 +69,14 @@ def _episodes(kept: dict[str, Any], part: str, robot: str, options: Any, file: P
         kept[part] = [*rows, row]
         took = time.process_time() - began
         print(f"{part} {robot} {seed}: {1e3 * row['least']:.3f} mm, {took:.0f} s", flush=True)
+        _keep(kept, options, file)
+
+
+def _targets(kept: dict[str, Any], options: Any, file: Path) -> None:
+    """Those of the first targets that are not kept yet, each as soon as it is found."""
+    rows = kept.setdefault("ik", [])
+    for seed in {*range(options.targets)} - {row["seed"] for row in rows}:
+        rows.append(guard_ik.ik(seed))
         _keep(kept, options, file)
 
 

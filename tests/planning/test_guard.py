@@ -228,6 +228,30 @@ def test_a_start_nearer_than_the_tolerance(casts, gap) -> None:
         assert np.abs(np.array(q) - panda.start).max() > 1e-3
 
 
+def test_why_has_the_distance_of_the_motion_that_was_refused(casts, plate) -> None:
+    """A lower bound of it, by less than the tolerance: along the control points of both pieces."""
+    panda, scene = casts["panda"], Scene.from_mapping({"cuboid": {"plate": PLATE}})
+    rng, compared = np.random.default_rng(2), 0
+    for _ in range(4):
+        guard = guard_of(panda, plate, slide=False)
+        command = [1.5, *rng.uniform(-0.3, 0.3, 6)]
+        q, v = panda.start.tolist(), [0.0] * 7
+        for i in range(1200):
+            step = guard.step(q, v, command)
+            q, v = step.joints, step.velocities
+            refusal = step.why() if step.share < 1.0 and i % 50 == 0 else None
+            if refusal is not None and refusal.cause == "not proven free":
+                s = np.linspace(0.0, 1.0, 400)[:, None]
+                ways = [
+                    (1 - s) ** 2 * a + 2 * s * (1 - s) * b + s**2 * c
+                    for a, b, c in (step._points[:3].astype(float), step._points[2:5])
+                ]
+                least = panda.clearance(np.concatenate(ways), scene).min()
+                assert least - 1e-3 <= refusal.distance <= least + 1e-5
+                compared += 1
+    assert compared > 8
+
+
 def test_changes_of_the_world_are_proven_again(casts, plate) -> None:
     panda, command = casts["panda"], [1.0, 0, 0, 0, 0, 0, 0]
     guard = guard_of(panda, plate)
