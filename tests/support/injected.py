@@ -87,6 +87,23 @@ def _lines_of_with(path: str) -> frozenset[int]:
 
 
 @cache
+def _lines_of_comprehensions(path: str) -> frozenset[int]:
+    """Those of Python 3.12 and later, where they are part of the function around them.
+
+    What a tracer raises there passes by the blocks of `with` and `try` around them. An error and
+    Ctrl-C do not.
+    """
+    if sys.version_info < (3, 12):
+        return frozenset()
+    return frozenset(
+        line
+        for node in ast.walk(ast.parse(Path(path).read_text()))
+        if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    )
+
+
+@cache
 def _first_lines_of_try(path: str) -> frozenset[int]:
     """Lines of `try`, and the first ones of their blocks and of their `finally`."""
     blocks = [
@@ -127,6 +144,8 @@ class interrupt_at:
             if (frame, frame.f_lineno) in self._entered:
                 return self._line
             self._entered.add((frame, frame.f_lineno))
+        if frame.f_lineno in _lines_of_comprehensions(frame.f_code.co_filename):
+            return self._line
         if frame.f_lineno in _first_lines_of_try(frame.f_code.co_filename):
             return self._line
         self.count += 1
