@@ -11,7 +11,18 @@ from warp_collision.cli.__main__ import main
 
 # 1,200 to 1,530 and 250 to 265 when the bounds were set; versions of libraries differ.
 MOST_MODULES, MOST_OF_OURS = 2000, 300
-NOT_NEEDED = {"av", "h5py", "matplotlib", "mujoco", "pxr", "ray", "torch._dynamo", "viser"}
+OF_SHAPES = {"warp_collision.kernels.shape_clearance", "warp_collision.kernels.shape_hit"}
+NOT_NEEDED = OF_SHAPES | {
+    "scipy.interpolate",
+    "av",
+    "h5py",
+    "matplotlib",
+    "mujoco",
+    "pxr",
+    "ray",
+    "torch._dynamo",
+    "viser",
+}
 CODE = """
 import sys
 import torch

@@ -24,8 +24,6 @@ from warp_collision.kernels.lanes.configurations import (
 )
 from warp_collision.kernels.lanes.paths import SEGMENTS, scratch_of_paths, segments_hit
 from warp_collision.kernels.path_clearance import joint_path_clearance
-from warp_collision.kernels.shape_clearance import shape_clearance
-from warp_collision.kernels.shape_hit import segment_shape_hit, shape_hit
 from warp_collision.launching.launch import RepeatedLaunch, launch
 from warp_collision.launching.recorded_launch import threads_for_each
 from warp_collision.queries.dispatch import is_plain
@@ -94,6 +92,8 @@ def _refused_configurations(operands: PathOperands, by_spheres: Tensor) -> Tenso
     """Which of the configurations that spheres refuse collide by shapes."""
     if _are_free(by_spheres):
         return by_spheres
+    from warp_collision.kernels.shape_hit import shape_hit  # few processes need it
+
     joints, scene, env_index, base, robot, pairs, _ = operands
     dim = _with_lanes(joints.shape[0], joints.shape[1], joints.device)
     hit = torch.zeros_like(by_spheres)
@@ -205,6 +205,8 @@ def _refused_segments(operands: PathOperands, by_spheres: Tensor, tolerance: Ten
     """Which of the segments that spheres refuse are not proven free by shapes."""
     if _are_free(by_spheres):
         return by_spheres
+    from warp_collision.kernels.shape_hit import segment_shape_hit  # few processes need it
+
     joints, scene, env_index, base, robot, pairs, _ = operands
     segments = operands.segments
     dim = _with_lanes(*segments, joints.device)
@@ -337,7 +339,9 @@ def run_clearance(
     operands: PathOperands, tolerance: Tensor, *, of_shapes: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Intervals and indices of `JointPathClearance`, see `_allocate_clearance`."""
-    kernel = shape_clearance if of_shapes else joint_path_clearance
+    kernel: Any = joint_path_clearance
+    if of_shapes:
+        from warp_collision.kernels.shape_clearance import shape_clearance as kernel
     rest, movers = split(operands)
     found = _clearances(kernel, rest, tolerance)
     if movers is None:

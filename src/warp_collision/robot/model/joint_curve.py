@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.interpolate import BSpline, CubicSpline, PPoly
 from torch import Tensor
 
 from warp_collision import validate
@@ -185,6 +184,8 @@ class JointCurve:
             >>> bool(abs(curve.at([0.505]).item() - np.sin(0.505)) < 1e-6)
             True
         """
+        from scipy.interpolate import CubicSpline  # few processes need it
+
         values = _knots("joints", joints)
         knots = _times(times, values.shape[:2])
         return cls.from_spline(
@@ -499,6 +500,8 @@ def _require_growing(array: _Array) -> None:
 
 def _of_spline(spline: Any) -> tuple[_Array, _Array]:
     """Times (pieces + 1,) and Bernstein coefficients (pieces, degree + 1, n_joints)."""
+    from scipy.interpolate import BSpline, PPoly  # few processes need it
+
     if isinstance(spline, BSpline):
         knots = np.unique(spline.t[spline.k : len(spline.t) - spline.k])
         _require_degree(spline.k, np.shape(spline.c)[1:])

@@ -9,8 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from warp_collision.kernels.obstacle_gaps import obstacle_gaps
-from warp_collision.kernels.piece_gaps import piece_gaps
 from warp_collision.kernels.precision import NEGLIGIBLE, ROUND_OFF
 from warp_collision.launching.launch import launch
 from warp_collision.launching.recorded_launch import SceneTables
@@ -157,6 +155,8 @@ def shape_gaps(
         pairs: of links.
         margin: [m].
     """
+    from warp_collision.kernels.piece_gaps import piece_gaps  # few processes need it
+
     device = joints.device
     robot, (body_pairs, _) = layout.tables(device), layout.pair_tables(pairs, device)
     if len(robot.pieces) == 0:
@@ -188,6 +188,8 @@ def gaps_from_obstacles(
         asked: n times the row of the joints, the body, the env and the obstacle in it.
         margin: [m].
     """
+    from warp_collision.kernels.obstacle_gaps import obstacle_gaps  # few processes need it
+
     device = world.device
     values = joints.detach().to(device, torch.float32).flatten(0, 1).contiguous()
     roots = root_frames(base_pose, joints)
