@@ -345,7 +345,7 @@ def nearest_of_pair(
     is_nearer = found.upper < best.upper
     if wp.isnan(found.upper) or not (is_nearer or found.is_open):
         return found
-    bounds = bounds_of_shapes(robot, motion, balls, wp.max(best.upper, 0.0), 0.0)
+    bounds = bounds_of_shapes(robot, motion, balls, wp.max(best.upper, 0.0), 0.0, -FAR)
     if not (bounds[1] > 0.0) or (is_nearer and bounds[2] <= found.upper):
         return found
     result = best

@@ -314,11 +314,18 @@ class PieceSearch:
     margin: float  # bound of how much any two points of pieces approach [m]
     needed: float  # pieces that are farther over the interval do not matter [m]
     least: float  # pieces that are nearer at the configuration end the search; at most `needed` [m]
+    enough: float  # pieces that are nearer over the interval leave the configuration alone [m]
+
+
+@wp.func
+def margin_of(search: PieceSearch, found: wp.vec3) -> float:
+    """By how much the rest may approach, as far as it matters [m]."""
+    return wp.where(found[0] > search.enough, search.margin, 0.0)
 
 
 @wp.func
 def bounds_of_two(
-    robot: Robot, motion: PairMotion, search: PieceSearch, a: Piece, b: Piece, upper: float
+    robot: Robot, motion: PairMotion, search: PieceSearch, a: Piece, b: Piece, found: wp.vec3
 ) -> wp.vec3:
     """Bounds of the distance of two pieces, see `bounds_of_pieces`.
 
@@ -328,18 +335,18 @@ def bounds_of_two(
     here = ball_in_world(motion.first.frame_pose, a.ball)
     there = ball_in_world(motion.second.frame_pose, b.ball)
     gap = wp.length(xyz(here) - xyz(there)) - here[3] - there[3] - buffer
-    within = wp.min(search.needed, upper)
-    if gap - search.margin > within:
-        return wp.vec3(gap - search.margin, gap, FAR)
-    enough = within + search.margin + buffer
-    found = separation(robot.pieces, a, b, search.relative, enough, search.least + buffer)
+    within, margin = wp.min(search.needed, found[2]), margin_of(search, found)
+    if gap - margin > within:
+        return wp.vec3(gap - margin, gap, FAR)
+    enough = within + margin + buffer
+    apart = separation(robot.pieces, a, b, search.relative, enough, search.least + buffer)
     size = wp.length(xyz(here)) + wp.length(xyz(there)) + here[3] + there[3]
     error = 2.0 * motion.interval.slack + PIECE_ROUNDING * size
-    moved = approach_along(motion, found, here, there, error)
+    moved = approach_along(motion, apart, here, there, error)
     if not (moved < FAR):
         return wp.vec3(-FAR, -FAR, -FAR)
-    lower = found.lower - buffer
-    return wp.vec3(lower - moved, lower - error, found.upper + error - buffer)
+    lower = apart.lower - buffer
+    return wp.vec3(lower - moved, lower - error, apart.upper + error - buffer)
 
 
 @wp.func
@@ -362,7 +369,7 @@ def bounds_of_pieces(robot: Robot, motion: PairMotion, search: PieceSearch) -> w
         for _q in range(other.n_pieces):
             b = piece_at(robot.pieces, other_row)
             other_row = b.behind
-            result = wp.min(result, bounds_of_two(robot, motion, search, a, b, result[2]))
+            result = wp.min(result, bounds_of_two(robot, motion, search, a, b, result))
             if not (result[1] > search.least):
                 return result
     return result
@@ -370,10 +377,15 @@ def bounds_of_pieces(robot: Robot, motion: PairMotion, search: PieceSearch) -> w
 
 @wp.func
 def bounds_of_leaves(
-    robot: Robot, motion: PairMotion, search: PieceSearch, leaf: int, other_leaf: int, upper: float
+    robot: Robot,
+    motion: PairMotion,
+    search: PieceSearch,
+    leaf: int,
+    other_leaf: int,
+    found: wp.vec3,
 ) -> wp.vec3:
     """Bounds of the distance of the elements of two leaves of surfaces, by their first rows."""
-    result = wp.vec3(FAR, FAR, upper)
+    result = found
     row = int(row_of(robot.pieces, leaf)[3])
     for _p in range(int(row_of(robot.pieces, leaf + 1)[3])):
         a = piece_at(robot.pieces, row)
@@ -382,10 +394,29 @@ def bounds_of_leaves(
         for _q in range(int(row_of(robot.pieces, other_leaf + 1)[3])):
             b = piece_at(robot.pieces, other_row)
             other_row = b.behind
-            result = wp.min(result, bounds_of_two(robot, motion, search, a, b, result[2]))
+            result = wp.min(result, bounds_of_two(robot, motion, search, a, b, result))
             if not (result[1] > search.least):
                 return result
     return result
+
+
+@wp.func
+def approach_of_nodes(robot: Robot, motion: PairMotion, row: int, other_row: int) -> float:
+    """How much any two points of the boxes of two nodes of surfaces approach, a bound [m].
+
+    As fast as the centers do, and as both boxes turn around these; see `farthest_approach`.
+    """
+    interval = motion.interval
+    here = point_in_world(motion.first.frame_pose, xyz(row_of(robot.pieces, row)))
+    there = point_in_world(motion.second.frame_pose, xyz(row_of(robot.pieces, other_row)))
+    radius = wp.length(xyz(row_of(robot.pieces, row + 1)))
+    other_radius = wp.length(xyz(row_of(robot.pieces, other_row + 1)))
+    speed = wp.length(rate_of_offset(motion, here, there))
+    speed += radius * wp.length(motion.first.twist.angular - motion.turning)
+    speed += other_radius * wp.length(motion.second.twist.angular - motion.turning)
+    size = wp.length(here) + wp.length(there) + radius + other_radius
+    rounding = interval.rounding + PIECE_ROUNDING
+    return travel(interval, speed) + 2.0 * interval.slack + rounding * size
 
 
 @compiled_once
@@ -405,15 +436,17 @@ def bounds_of_surfaces(robot: Robot, motion: PairMotion, search: PieceSearch) ->
         # Of boxes that overlap nothing is known: a buffer may be negative.
         gap = gap_of_boxes(pieces, row, other_row, search.relative)
         gap = wp.where(gap > 0.0, gap - motion.pair.buffer, -FAR)
-        low = gap - search.margin
-        if low > wp.min(search.needed, result[2]):
+        margin, within = margin_of(search, result), wp.min(search.needed, result[2])
+        if gap > 0.0 and gap - margin <= within and motion.interval.half > 0.0:
+            margin = wp.min(margin, approach_of_nodes(robot, motion, row, other_row))
+        low = gap - margin
+        if low > within:
             result = wp.min(result, wp.vec3(low, gap, FAR))
         elif not is_at_leaves(walk):
             walk = descended(walk)
             continue
         else:
-            found = bounds_of_leaves(robot, motion, search, row, other_row, result[2])
-            result = wp.min(result, found)
+            result = bounds_of_leaves(robot, motion, search, row, other_row, result)
             if not (result[1] > search.least):
                 return result
         walk = advanced(walk)
@@ -427,7 +460,12 @@ def bounds_of_surfaces(robot: Robot, motion: PairMotion, search: PieceSearch) ->
 
 @wp.func
 def bounds_of_shapes(
-    robot: Robot, motion: PairMotion, balls: PairBalls, needed: float, least: float
+    robot: Robot,
+    motion: PairMotion,
+    balls: PairBalls,
+    needed: float,
+    least: float,
+    enough: float,
 ) -> wp.vec3:
     """Bounds of the distance of two bodies by their pieces; by their surfaces where these touch.
 
@@ -435,7 +473,7 @@ def bounds_of_shapes(
     """
     margin = approach_of_pieces(robot, motion, balls)[0]
     relative = relative_pose(motion.first.frame_pose, motion.second.frame_pose)
-    search = PieceSearch(relative, margin, needed, least)
+    search = PieceSearch(relative, margin, needed, least, enough)
     found = bounds_of_pieces(robot, motion, search)
     if found[0] > 0.0 and found[1] > least:
         return found
@@ -459,7 +497,7 @@ def shapes_at_rest(
     here = point_in_world(first, body_of(robot, pair.first).center)
     there = point_in_world(second, body_of(robot, pair.second).center)
     balls = PairBalls(0.0, 0.0, 0.0, wp.length(here) + wp.length(there))
-    return bounds_of_shapes(robot, motion, balls, needed, 0.0)
+    return bounds_of_shapes(robot, motion, balls, needed, 0.0, -FAR)
 
 
 @wp.func
@@ -471,7 +509,7 @@ def check_body_pair(
     if verdict == CLEAR:
         return CLEAR
     tolerance = motion.interval.tolerance
-    found = bounds_of_shapes(robot, motion, balls, tolerance, tolerance)
+    found = bounds_of_shapes(robot, motion, balls, tolerance, tolerance, 0.0)
     if found[1] > tolerance:
         return wp.where(found[0] > 0.0, CLEAR, UNDECIDED)
     return verdict
