@@ -338,10 +338,10 @@ def bounds_of_two(
     within, margin = wp.min(search.needed, found[2]), margin_of(search, found)
     if gap - margin > within:
         return wp.vec3(gap - margin, gap, FAR)
-    enough = within + margin + buffer
-    apart = separation(robot.pieces, a, b, search.relative, enough, search.least + buffer)
     size = wp.length(xyz(here)) + wp.length(xyz(there)) + here[3] + there[3]
     error = 2.0 * motion.interval.slack + PIECE_ROUNDING * size
+    enough = within + wp.max(margin, error) + buffer
+    apart = separation(robot.pieces, a, b, search.relative, enough, search.least + buffer)
     moved = approach_along(motion, apart, here, there, error)
     if not (moved < FAR):
         return wp.vec3(-FAR, -FAR, -FAR)

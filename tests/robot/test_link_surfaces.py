@@ -230,6 +230,24 @@ def test_motions(pair, device):
     assert 5 < free.sum() < 21
 
 
+def test_what_is_farther_than_the_tolerance_is_proven(pair):
+    """Far from the origin, where the rounding of distances is part of it."""
+    robot, _ = pair
+    base = torch.tensor([30.0, -20.0, 10.0, 0.8, 0.2, 0.5, -0.2])
+    generator = torch.Generator().manual_seed(5)
+    begin = random_joints(robot.joint_limits, 150, generator)
+    paths = torch.stack((begin, begin + 0.3 * torch.randn(begin.shape, generator=generator)), 1)
+    paths, world = paths.float(), MeshWorld(device="cpu")
+    lower = joint_path_clearance(paths, robot, world, base_pose=base).self_lower[:, 0]
+    for tolerance in (5e-3, 2e-3, 1e-3, 5e-4, 2e-4):
+        hit = joint_path_in_collision(paths, robot, world, base_pose=base, tolerance=tolerance)[
+            :, 0
+        ]
+        far = lower > tolerance
+        assert not (hit & far).any()
+        assert 20 < far.sum() < 140
+
+
 def test_a_ball_in_a_hole_has_its_clearance(tmp_path):
     """Of a ring: in the hole, in its wall, and from the one into the other."""
     ring = trimesh.creation.annulus(0.1, 0.2, 0.3, sections=40)
