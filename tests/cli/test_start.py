@@ -80,6 +80,7 @@ class Finder:
             os.kill(os.getpid(), signal.SIGINT)
 
 wanted = sys.argv.pop(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored behind a shell
 sys.meta_path.insert(0, Finder)
 sys.exit(main())
 """

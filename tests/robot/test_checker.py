@@ -15,7 +15,6 @@ from warp_collision import Cuboid, MeshWorld, configuration_in_collision, joint_
 from warp_collision.examples import load_panda
 from warp_collision.robot import RobotChecker, RobotSpheres, self_collision_cost
 from warp_collision.robot.checks import checker as module
-from warp_collision.robot.checks import path_operators
 
 BASE = (0.1, -0.2, 0.05, 0.9, 0.1, 0.2, -0.3)
 OPTIONS = {
@@ -146,7 +145,7 @@ def test_shapes_are_not_asked_where_spheres_suffice(arm, monkeypatch):
     joints = torch.zeros(1, 2, 3)
     checker = RobotChecker(arm, world, shapes="exact")
     for name in ("shape_hit", "segment_shape_hit"):
-        monkeypatch.setattr(path_operators, name, None)
+        monkeypatch.setattr(f"warp_collision.kernels.shape_hit.{name}", None)
     assert not checker.path_in_collision(joints).any()
     assert not checker.configuration_in_collision(joints).any()
     assert not joint_path_in_collision(joints, arm, world, shapes="exact").any()
