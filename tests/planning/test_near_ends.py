@@ -17,6 +17,10 @@ from warp_collision.planning import optimize_paths
 LOW = [-0.9, 0.3, 0.0, -1.6, 0.0, 1.9, 0.8]
 OTHER = [0.7, 0.1, 0.2, -1.5, 0.1, 1.7, 0.3]
 HAND = 37  # the first sphere of the hand
+FINGER = """
+  <link name="{side}"><collision><geometry><sphere radius="0.05"/></geometry></collision></link>
+  <joint name="{side}_joint" type="prismatic"><parent link="palm"/><child link="{side}"/>
+    <axis xyz="{sign}1 0 0"/><limit lower="0.05" upper="0.3" effort="1" velocity="1"/></joint>"""
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +75,25 @@ def test_free_ends_below_the_margin_are_planned_from_and_to(panda):
             assert not each.with_itself
     assert found.clearance[3] > 0.0
     assert "mm from floor" in str(found.near_ends[0])
+
+
+def test_fingers_that_are_nearly_closed(tmp_path):
+    """Links of the robot itself below the margin are as obstacles are, at both ends."""
+    fingers = (FINGER.format(side=side, sign=sign) for side, sign in (("left", "-"), ("right", "")))
+    path = tmp_path / "gripper.urdf"
+    path.write_text(f'<robot name="gripper"><link name="palm"/>{"".join(fingers)}</robot>')
+    robot, world = RobotSpheres(path), MeshWorld(device="cpu")
+    closed = [[0.0502, 0.05044], [0.0504, 0.05003], [0.05, 0.05]]  # 0.64, 0.43 and 0 mm apart
+    start = torch.tensor([closed[0], [0.2, 0.27], closed[2]])
+    goal = torch.tensor([[0.13, 0.21], closed[1], [0.24, 0.11]])
+    found = optimize_paths(start, goal, robot, world, on_invalid_endpoints="mark")
+    assert found.free.tolist() == [True, True, False]
+    near = [(each.problem, each.end, each.with_itself) for each in found.near_ends]
+    assert near == [(0, "start", True), (1, "goal", True)]
+    assert [each.clearance for each in found.near_ends] == pytest.approx([6.4e-4, 4.3e-4], abs=1e-6)
+    assert str(found.near_ends[0]) == "left is 0.64 mm from link right"
+    free, margin = found.joints[:2], found.margin[:2].min()
+    assert not joint_path_in_collision(free, robot, world, tolerance=margin).any()
 
 
 def test_others_are_planned_as_without_a_near_row(panda):

@@ -227,6 +227,23 @@ def test_the_readme_is_short() -> None:
     assert len([line for line in robot.splitlines() if line]) <= 10
 
 
+def test_what_is_asked_before_an_installation() -> None:
+    """The newest changes are those of this version, and the assumptions of a proof are named."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (newest, *_) = re.findall(r"^## (\S+)", PAGES["docs/changelog.md"], re.MULTILINE)
+    assert newest == project["version"]
+    assert {".github/CONTRIBUTING.md", ".github/SECURITY.md"} <= {*PAGES}
+    for minor in ("3.12", "3.13"):
+        assert f"Programming Language :: Python :: {minor}" in project["classifiers"]
+        assert f"{minor}." in PAGES["docs/guarantees.md"]  # which one ran
+    certified = PAGES["docs/certified.md"]
+    for said in (
+        *("not a safety function", "ISO 10218", "ISO/TS 15066", "spheres", "convex pieces"),
+        *("Tracking error", "float32", "As given", "Sensors", "Open meshes"),
+    ):
+        assert said in certified, said
+
+
 def test_the_reference_has_every_public_module() -> None:
     listed = re.findall(r"^   warp_collision\.(\w+)$", PAGES["docs/api/index.md"], re.MULTILINE)
     assert {*PUBLIC_MODULES, "sampling", "examples"} == set(listed)
