@@ -19,6 +19,11 @@ KINDS = [kind.name for kind in Kind if Kind.MESH < kind < Kind.POINT_CLOUD]
 NAMES = [shape.__name__ for shape in get_args(Shape)]
 # A sphere is a capsule without length, and a capsule is what is left when all others are not.
 ROUND = {"SPHERE", "CAPSULE"}
+# Tests of what is in reach: a half space would be everywhere.
+WITHOUT_ENDLESS = {
+    *("tests/support/exact_scenes.py", "tests/support/lane_scenes.py"),
+    *("tests/support/random_changes.py", "tests/obstacles/test_shapes.py"),
+}
 
 
 def text_of(path: str) -> str:
@@ -69,17 +74,42 @@ def test_files() -> None:
     [
         ("docs/api/index.md", "`{}`"),
         ("docs/worlds.md", "| `{}"),
-        ("src/warp_collision/__init__.py", '"{}"'),
+        ("src/warp_collision/__init__.py", '    "{}",\n'),
+        ("src/warp_collision/world/mesh_world.py", "`{}`"),
         ("tests/launching/test_budgets.py", '"{}"'),
         ("tests/support/exact_scenes.py", "{}"),
+        ("tests/support/lane_scenes.py", " {}("),
+        ("tests/obstacles/test_shapes.py", "    ({}("),
     ],
 )
 def test_pages_and_tests(path: str, is_named_in: str) -> None:
     text = text_of(path)
     if path == "docs/api/index.md":  # all of them in one row of the table
         text = next(row for row in text.splitlines() if "whose distance is a formula" in row)
-    left_out = [name for name in NAMES if is_named_in.format(name) not in text]
+    names = [*NAMES]
+    if path in WITHOUT_ENDLESS:
+        names.remove("HalfSpace")
+    left_out = [name for name in names if is_named_in.format(name) not in text]
     assert not left_out, f"{path} leaves out: {left_out}"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("tests/kernels/test_shape_distance.py", "tests/robot/test_shapes_of_links.py"),
+        *("tests/support/exact_scenes.py", "tests/support/random_changes.py"),
+    ],
+)
+def test_random_scenes(path: str) -> None:
+    made = {*re.findall(r"\b(\w+)\(", text_of(path))}
+    left_out = {*SHAPES} - made - ({"half_space"} if path in WITHOUT_ENDLESS else set())
+    assert not left_out, f"{path} makes no {left_out}"
+
+
+def test_the_table_of_files() -> None:
+    row = next(row for row in text_of("docs/worlds.md").splitlines() if "| cuRobo world" in row)
+    left_out = [name for name in SHAPES if name not in row]
+    assert not left_out, f"docs/worlds.md: what YAML files hold lacks {left_out}"
 
 
 def test_reference_in_float64() -> None:

@@ -35,7 +35,9 @@ def random_scene(rng: np.random.Generator, count: int = 5, padding: float = 0.0)
         pose = np.concatenate((rng.uniform(-0.7, 0.7, 3), rng.normal(size=4)))
         pose[3:] /= np.linalg.norm(pose[3:])
         inflated = padding * float(rng.random() < 0.6)
-        bodies.append(Body(made[index % 5], pose.astype(np.float32).astype(float), inflated))
+        bodies.append(
+            Body(made[index % len(made)], pose.astype(np.float32).astype(float), inflated)
+        )
     return bodies
 
 

@@ -46,13 +46,14 @@ def random_obstacle(rng: np.random.Generator) -> WorldObstacle:
         padding = float(shapes.rounded(rng.uniform(0.0, 0.1)))
     if rng.random() < 0.6:
         a, b, c = (float(size) for size in shapes.rounded(rng.uniform(0.05, 0.5, 3)))
-        exact = (
+        made = (
             exact_shapes.cuboid(a, b, c),
             exact_shapes.sphere(a / 2),
             exact_shapes.capsule(a / 4, b),
             exact_shapes.cylinder(a / 2, b),
             exact_shapes.cone(a / 2, b),
-        )[rng.integers(5)]
+        )
+        exact = made[rng.integers(len(made))]
         return WorldObstacle(exact, pose, padding, given=library_shape(exact))
     if rng.random() < 0.3:
         distance, cloud = random_cloud(
