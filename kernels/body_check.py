@@ -100,13 +100,11 @@ def slower_by(check: BodyCheck, slot: int) -> wp.vec2:
 
 
 @wp.func
-def body_in_motion(segment: Segment, body: RobotBody, interval: Interval) -> BodyCheck:
-    """A body at the configuration of a segment's frames, in the middle of an interval."""
+def deviating_body(
+    segment: Segment, body: RobotBody, center: wp.vec3, interval: Interval, deviation: wp.vec2
+) -> BodyCheck:
+    """A body over an interval, with what it deviates by: see `tracking_deviation`."""
     state = segment.frames[body.frame]
-    center = point_in_world(state.frame_pose, body.center)
-    if interval.half > 0.0:
-        interval.acceleration_bound = acceleration_bound(segment, body, center, 0, interval.half)
-    deviation = tracking_deviation(segment, body, center, 0, interval.half)
     interval = deviating(interval, deviation + interval.closing)
     speed = wp.length(velocity_of(state, center - state.frame_pose.origin))
     # fmt: off
@@ -115,6 +113,16 @@ def body_in_motion(segment: Segment, body: RobotBody, interval: Interval) -> Bod
         segment.speeds,
     )
     # fmt: on
+
+
+@wp.func
+def body_in_motion(segment: Segment, body: RobotBody, interval: Interval) -> BodyCheck:
+    """A body at the configuration of a segment's frames, in the middle of an interval."""
+    center = point_in_world(segment.frames[body.frame].frame_pose, body.center)
+    if interval.half > 0.0:
+        interval.acceleration_bound = acceleration_bound(segment, body, center, 0, interval.half)
+    deviation = tracking_deviation(segment, body, center, 0, interval.half)
+    return deviating_body(segment, body, center, interval, deviation)
 
 
 @wp.func

@@ -21,6 +21,7 @@ from warp_collision.kernels.body_check import (
     Interval,
     check_obstacle,
     deviating,
+    deviating_body,
     reach_of,
     slower_by,
     travel,
@@ -141,8 +142,7 @@ check_all_by_planes = make_walk(check_by_planes, BodyCheck, int)
 @wp.func
 def body_by_planes(segment: Segment, body: RobotBody, interval: Interval) -> BodyCheck:
     """As `body_in_motion`: both sums over the joints in one loop, of a robot whose root rests."""
-    state = segment.frames[body.frame]
-    center = point_in_world(state.frame_pose, body.center)
+    center = point_in_world(segment.frames[body.frame].frame_pose, body.center)
     half = interval.half
     bound = float(0.0)  # both see `acceleration_bound`
     drift = float(0.0)
@@ -172,14 +172,7 @@ def body_by_planes(segment: Segment, body: RobotBody, interval: Interval) -> Bod
     interval.acceleration_bound = wp.where(
         bound < LARGEST_ACCELERATION, bound, LARGEST_ACCELERATION
     )
-    interval = deviating(interval, off + interval.closing)
-    speed = wp.length(velocity_of(state, center - state.frame_pose.origin))
-    # fmt: off
-    return BodyCheck(
-        segment.robot.spheres, body, state, center, travel(interval, speed), interval,
-        segment.speeds,
-    )
-    # fmt: on
+    return deviating_body(segment, body, center, interval, off)
 
 
 @wp.struct
