@@ -32,7 +32,9 @@ SMALL = wp.constant(1.0e-8)
 @wp.kernel
 def path_cost_vjp(
     # operands
-    neighbours: wp.array3d[mat23],  # (batch, horizon, n_spheres), as `swept_cost` writes them
+    upstream: wp.array3d[wp.float32],  # (batch, horizon, 1) d loss / d cost; empty: ones
+    gradient: wp.array3d[wp.vec4],  # (batch, horizon, n_spheres), as `swept_cost` writes them
+    neighbours: wp.array3d[mat23],
     by_pairs: wp.array3d[wp.vec4],  # d cost of self-collisions / d sphere, or empty
     frame_poses: wp.array3d[FramePose],  # (batch, horizon, n_frames), as of `place_points`
     frames: wp.array[RobotFrame],
@@ -41,7 +43,7 @@ def path_cost_vjp(
     # parameters
     launch_offset: wp.vec2i,  # of this launch in the paths
     # outputs
-    gradient: wp.array3d[wp.vec4],  # as `swept_cost` writes it, to which the others are added
+    by_spheres: wp.array3d[wp.vec4],  # the sum; may be `gradient` itself
     wrenches: wp.array3d[Wrench],  # (batch, horizon, n_frames) scratch
     total: wp.array3d[wp.float32],  # (batch, horizon, n_joints) d sum of all costs / d joint value
 ):
@@ -49,15 +51,20 @@ def path_cost_vjp(
     row, waypoint = wp.tid()
     row += launch_offset[0]
     waypoint += launch_offset[1]
-    ones = wp.array(ptr=wp.uint64(0), shape=(0, 0, 0), dtype=wp.float32)
+    own = float(1.0)
+    if upstream.shape[0] > 0:
+        own = upstream[row, waypoint, 0]
     for index in range(points.shape[0]):
-        by_sphere = gathered(ones, gradient, neighbours, row, waypoint, index)
+        by_sphere = gathered(upstream, gradient, neighbours, row, waypoint, index)
         if by_pairs.shape[0] > 0:
-            by_sphere += by_pairs[row, waypoint, index]
-        gradient[row, waypoint, index] = by_sphere
+            by_sphere += own * by_pairs[row, waypoint, index]
+        by_spheres[row, waypoint, index] = by_sphere
+    # fmt: off
     write_gradient_by_joints(
-        gradient[row], frame_poses[row], frames, ranges, points, waypoint, wrenches[row], total[row]
+        by_spheres[row], frame_poses[row], frames, ranges, points, waypoint, wrenches[row],
+        total[row],
     )
+    # fmt: on
 
 
 @wp.func

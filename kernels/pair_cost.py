@@ -142,7 +142,9 @@ def add_cost(values: CostRow, a: int, b: int, term: PairCost):
     cost = values.cost
     total = values.total
     if total.shape[0] > 0:
-        factor = values.half * (values.upstream[row, a] + values.upstream[row, b])
+        factor = 2.0 * values.half
+        if values.upstream.shape[0] > 0:
+            factor = values.half * (values.upstream[row, a] + values.upstream[row, b])
         force = factor * term.center
         by_radius = factor * term.radius
         total[row, a] += wp.vec4(force[0], force[1], force[2], by_radius)
@@ -181,7 +183,7 @@ def self_collision(
     # parameters
     weight: wp.array[wp.float32],  # (1,)
     activation_distance: wp.array[wp.float32],  # (1,) [m]
-    upstream: wp.array2d[wp.float32],  # (n, n_spheres) d loss / d cost, or empty
+    upstream: wp.array2d[wp.float32],  # (n, n_spheres) d loss / d cost; empty: ones
     rates: wp.array2d[wp.vec4],  # (n, n_spheres) of the spheres, or empty
     launch_offset: vec1i,  # of this launch in the rows
     # outputs

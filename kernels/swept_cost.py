@@ -303,20 +303,24 @@ def gathered(
     waypoint: int,
     index: int,
 ) -> wp.vec4:
-    """The gradient of the costs of three consecutive waypoints by a sphere of the middle one."""
+    """The gradient of the costs of three consecutive waypoints by a sphere of the middle one.
+
+    `upstream` has a number for each sphere, or one for all of a waypoint, or is empty for ones.
+    """
+    at = wp.min(index, upstream.shape[2] - 1)
     own = float(1.0)
     before = float(1.0)
     after = float(1.0)
     center = wp.vec3(0.0)
     if upstream.shape[0] > 0:
-        own = upstream[row, waypoint, index]
+        own = upstream[row, waypoint, at]
     if waypoint > 0:
         if upstream.shape[0] > 0:
-            before = upstream[row, waypoint - 1, index]
+            before = upstream[row, waypoint - 1, at]
         center += before * neighbours[row, waypoint - 1, index][1]
     if waypoint + 1 < gradient.shape[1]:
         if upstream.shape[0] > 0:
-            after = upstream[row, waypoint + 1, index]
+            after = upstream[row, waypoint + 1, at]
         center += after * neighbours[row, waypoint + 1, index][0]
     return own * gradient[row, waypoint, index] + wp.vec4(center[0], center[1], center[2], 0.0)
 

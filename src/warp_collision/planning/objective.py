@@ -56,8 +56,6 @@ class CollisionGradient:
             eta = options.self_activation_distance
             eta = validate.scalar_operand("activation_distance", eta, device)
             self._self_cost = *self._pairs.tables(device), weight, eta
-            # Of the costs of all spheres.
-            self._ones = paths.new_ones((paths[..., 0].numel(), robot.n_spheres))
 
     def __call__(self) -> Tensor:
         """The derivative (batch, horizon, n_joints) at the paths as they are."""
@@ -69,11 +67,11 @@ class CollisionGradient:
         by_pairs = None
         if self._pairs is not None:
             inflated = self._pairs.inflate(spheres).flatten(0, 1)
-            by_pairs = SELF_COLLISION.run_vjp(self._ones, inflated, *self._self_cost)
+            by_pairs = SELF_COLLISION.run_vjp(None, inflated, *self._self_cost)
             by_pairs = by_pairs.view_as(spheres)
         by_spheres = gradient, neighbours, by_pairs
         frame_poses = frame_poses.unflatten(0, rows)
-        return run_path_cost_vjp(self._paths, *by_spheres, frame_poses, *self._tables)
+        return run_path_cost_vjp(None, self._paths, *by_spheres, frame_poses, *self._tables)
 
 
 class Objective:

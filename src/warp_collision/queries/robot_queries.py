@@ -273,27 +273,41 @@ def _place_points_vjp(upstream: Tensor, joints: Tensor, frame_poses: Tensor, *ro
 
 
 def run_path_cost_vjp(
+    upstream: Tensor | None,
     joints: Tensor,
-    by_spheres: Tensor,
+    gradient: Tensor,
     neighbours: Tensor,
     by_pairs: Tensor | None,
     frame_poses: Tensor,
     *tables: Tensor,
 ) -> Tensor:
-    """Gradient of the sum of costs of paths by their joints (batch, horizon, n_joints).
+    """Gradient of costs of paths by their joints (batch, horizon, n_joints).
 
     Args:
+        upstream: (batch, horizon), by the cost of each waypoint. None: by the sum of all, and
+            `gradient` is overwritten.
         joints: the paths.
-        by_spheres: the gradient as an output of `SWEPT_COST`, overwritten.
+        gradient: that by the spheres, as an output of `SWEPT_COST`.
         neighbours: the output after it.
         by_pairs: gradient of a further cost by the spheres.
         frame_poses: (batch, horizon, n_frames, 12).
         tables: of the robot's points.
     """
+    by_spheres = gradient
+    if upstream is not None:
+        upstream, by_spheres = upstream.contiguous().unsqueeze(-1), torch.empty_like(gradient)
     wrenches = joints.new_empty((*frame_poses.shape[:3], _WRENCH))
     total, rows = torch.empty_like(joints), joints.shape[:2]
-    operands = neighbours, by_pairs, frame_poses, *tables, by_spheres, wrenches, total
-    launch(gradient_step.path_cost_vjp, rows, *operands, device=joints.device, items=rows.numel())
+    operands = upstream, gradient, neighbours, by_pairs, frame_poses, *tables
+    outputs = by_spheres, wrenches, total
+    launch(
+        gradient_step.path_cost_vjp,
+        rows,
+        *operands,
+        *outputs,
+        device=joints.device,
+        items=rows.numel(),
+    )
     return total
 
 
@@ -376,7 +390,7 @@ def _cost(spheres: Tensor, *constants: Tensor) -> tuple[Tensor]:
     return outputs
 
 
-def _cost_vjp(upstream: Tensor, spheres: Tensor, *constants: Tensor) -> Tensor:
+def _cost_vjp(upstream: Tensor | None, spheres: Tensor, *constants: Tensor) -> Tensor:
     total = torch.empty_like(spheres)
     _self_collision(spheres, constants, None, total, upstream=upstream)
     return total
@@ -386,7 +400,7 @@ def run_self_collision(spheres: Tensor, *constants: Tensor) -> tuple[Tensor, Ten
     """The cost, and the derivative of the sum of a row by its spheres, by one launch."""
     (cost,) = _allocate_cost(spheres)
     total = torch.empty_like(spheres)
-    _self_collision(spheres, constants, cost, total, upstream=torch.ones_like(cost))
+    _self_collision(spheres, constants, cost, total)
     return cost, total
 
 

@@ -279,13 +279,13 @@ class DirectPathCost(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None, None]:  # noqa: D102
         (joints,) = ctx.saved_tensors
         (gradient, neighbours), by_pairs, frames, tables = ctx.found
-        factor = upstream[:, :, None, None]
-        of_pairs = [part.view_as(gradient) * factor for part in by_pairs]
         none = None, None, None, None
+        by_pairs = [part.view_as(gradient) for part in by_pairs]
         if is_launched(upstream):
             frames = frames.view(*joints.shape[:2], *frames.shape[1:])
-            parts = gradient * factor, neighbours * factor.unsqueeze(-1), *(of_pairs or [None])
-            return run_path_cost_vjp(joints, *parts, frames, *tables), *none
+            parts = gradient, neighbours, *(by_pairs or [None])
+            return run_path_cost_vjp(upstream, joints, *parts, frames, *tables), *none
+        of_pairs = [part * upstream[:, :, None, None] for part in by_pairs]
         by_spheres = swept_vjp(upstream.unsqueeze(-1), gradient, neighbours)
         by_spheres = sum(of_pairs, by_spheres).reshape(-1, *gradient.shape[2:])
         saved = joints.view(-1, joints.shape[2]), frames, *tables, None
