@@ -49,7 +49,7 @@ class Camera:
         """(3, 3) rotation; its rows are the camera's right, down and forward axes."""
         forward = np.subtract(self.target, self.eye)
         forward = forward / np.linalg.norm(forward)
-        right = np.cross(forward, [0.0, 0.0, 1.0])
+        right = np.array([forward[1], -forward[0], 0.0])  # across z
         right /= np.linalg.norm(right)
         return np.stack([right, np.cross(forward, right), forward])
 
