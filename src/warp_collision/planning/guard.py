@@ -75,10 +75,19 @@ class GuardedStep:
         clearance: that the robot keeps at rest after its braking [m], at most the tolerance.
     """
 
+    __slots__ = (
+        "_guard", "_points", "_report", "accelerations", "breached", "clearance", "joints", "share",
+        "time_to_rest", "velocities",
+    )  # fmt: skip
+
     def __init__(self, guard: MotionGuard, state: Any, report: Sequence[Any], points: Any):
-        self._guard, self._report = guard, report
+        # Each for itself, for this is part of each step.
+        self._guard = guard
+        self._report = report
         self.joints, self.velocities, self.accelerations = state
-        self.clearance, self.share, self.time_to_rest = report[:3]
+        self.clearance = report[0]
+        self.share = report[1]
+        self.time_to_rest = report[2]
         self.breached = report[0] == 0.0
         self._points: Tensor | NDArray[np.float32] | None = points
 
@@ -293,7 +302,8 @@ class MotionGuard:
         # Of one robot on a CPU they are its memory.
         of_all = self._robots.given, self._robots.state, self._robots.report, self._robots.points
         first = (part[0].cpu().numpy() for part in of_all)
-        self._given, self._passed, self._report, self._points = first
+        self._given, passed, self._report, self._points = first
+        self._passed = tuple(passed)  # rows of it: making them takes longer than copying them
         self._is_on_cpu = world.device == CPU
         self._pack_into = struct.Struct(f"{3 * robot.n_joints}d").pack_into
         self._memory = memoryview(self._given)  # type: ignore[arg-type]
@@ -381,14 +391,14 @@ class MotionGuard:
 
     def _numbers(self, joints: Any) -> GuardedStep:
         robots = self._robots
-        passed, report, points = self._passed, self._report, self._points
+        (q, v, a), report, points = self._passed, self._report, self._points
         if not self._is_on_cpu:
             parts = robots.state, robots.report, robots.points
-            passed, report, points = (part[0].cpu().numpy() for part in parts)
+            (q, v, a), report, points = (part[0].cpu().numpy() for part in parts)
         if isinstance(joints, np.ndarray):
-            state = passed[0].copy(), passed[1].copy(), passed[2].copy()
+            state = q.copy(), v.copy(), a.copy()
         else:
-            state = passed.tolist()
+            state = q.tolist(), v.tolist(), a.tolist()
         values = report.tolist()
         is_told = values[0] == 0.0 or values[3] != kernels.PASSED
         return GuardedStep(self, state, values, points.copy() if is_told else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -138,22 +139,22 @@ class GuardedRobots:
         self._root = root_frames(placed.base_pose, like, 1)
         self._links: Any = None
         self._version: Any = None
-        self._repeated: RepeatedLaunch | None = None
+        self._launch: Callable[[SceneTables], None]
 
     def run(self) -> None:
         """One step of all robots, from what is given."""
-        robot, world = self._placed.robot, self._placed.world
-        scene = scene_with_contacts(self._placed.ignore, robot, world)
-        tables = scene.completed(guard_step, self.n_robots)
+        robot, world, _, ignore, *_ = self._placed
+        tables = scene_with_contacts(ignore, robot, world).completed(guard_step, self.n_robots)
         version = version_as_fitted(world)
-        # What a graph replays sees later changes by proving the brakings again each time.
         changed = version is None or version != self._version
-        changed = changed or (self._is_on_gpu and is_capturing(self.given.device))
-        if self._speeds.shares is not None:
-            changed |= self._speeds.update(tables.shape)
-        is_moved = self._speeds.shares is not self._tables.shares
+        # What a graph replays sees later changes by proving the brakings again each time.
+        if self._is_on_gpu and is_capturing(self.given.device):
+            changed = True
+        speeds = self._speeds
+        if speeds.shares is not None and speeds.update(tables.shape):
+            changed = True
         # Something was attached or detached, or the world has grown.
-        if robot.sphere_links is not self._links or is_moved:
+        if robot.sphere_links is not self._links or speeds.shares is not self._tables.shares:
             self._prepare()
             changed = True
         if changed != self._was_changed:
@@ -180,17 +181,12 @@ class GuardedRobots:
         outputs = self._state, self.points, frames, balls, self.report
         self._arguments = [*given, self._tables, self._call, *outputs]
         self._was_changed: bool | None = None
-        self._repeated = None
+        self._launch = self._launch_many
         if device == CPU and n <= _FEW:
-            fixed = list(self._arguments)
-            self._repeated = RepeatedLaunch(guard_step, (n, 1), fixed, (_SCENE,))
+            self._launch = RepeatedLaunch(guard_step, (n, 1), self._arguments, (_SCENE,))
 
-    def _launch(self, tables: SceneTables) -> None:
-        n = self.n_robots
-        if self._repeated is not None:
-            self._repeated(tables)
-            return
-        arguments = list(self._arguments)
+    def _launch_many(self, tables: SceneTables) -> None:
+        n, arguments = self.n_robots, list(self._arguments)
         arguments[_SCENE] = tables
         launch(guard_step, (n, 1), *arguments, device=self.given.device, items=1024 * n)
 

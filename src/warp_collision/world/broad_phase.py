@@ -82,7 +82,7 @@ class BroadPhase:
     """
 
     def __init__(self, device: torch.device, *, moved_by_graphs: bool = False):
-        self._device = device
+        self._device, self._is_on_cpu = device, device == CPU
         self._tree: wp.Bvh | None = None
         self._boxes: tuple[Tensor, Tensor] | None = None
         # On the CPU: (n_envs, n_blocks, 6, 8) the boxes of the first slots once more.
@@ -102,7 +102,7 @@ class BroadPhase:
     @property
     def fitted(self) -> object:
         """On the CPU another object whenever the boxes are computed anew; None without a tree."""
-        return None if self._tree is None or self._device != CPU else self._content
+        return self._content if self._is_on_cpu and self._tree is not None else None
 
     @property
     def boxes(self) -> tuple[Tensor, Tensor]:
@@ -123,7 +123,7 @@ class BroadPhase:
 
     def is_fresh(self, tables: SceneTables) -> bool:
         """Whether the tree fits the present poses, on a CPU; on a GPU streams have to wait."""
-        if self._tree is None or self._device != CPU or not self._is_fit:
+        if self._tree is None or not self._is_on_cpu or not self._is_fit:
             return False
         content = self._content  # after the flag, see `_is_outdated`
         return content is not None and content.is_of(self._sources(tables))
