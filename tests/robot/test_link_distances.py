@@ -187,6 +187,35 @@ def test_points_and_obstacles(robots: dict[str, RobotSpheres], device: torch.dev
         assert np.abs(gap - own[..., 3]).min(axis=1).max() < 5e-6
 
 
+def test_obstacles_that_move(robots: dict[str, RobotSpheres], device: torch.device) -> None:
+    """A distance changes by the velocity of its obstacle at the nearest point, along the normal."""
+    rng = np.random.default_rng(34)
+    robot, world = robots["panda"], world_of(mixed_scene(rng), device)
+    joints, half = random_joints(robot, rng, 8), 5e-4  # s
+    at = found_for(joints, robot, world)
+    twists = rng.uniform(-1.0, 1.0, (2, len(world), 3))
+    names, poses = world.names(), np.array([world.pose(name).tolist() for name in world.names()])
+    others = []
+    for time in (-half, half):
+        for name, pose, way, turn in zip(names, poses, *twists, strict=True):
+            angle = time * np.linalg.norm(turn)
+            turned = trimesh.transformations.quaternion_multiply(
+                trimesh.transformations.quaternion_about_axis(angle, turn), pose[3:]
+            )
+            world.set_pose(name, (*(pose[:3] + time * way), *turned))
+        others.append(found_for(joints, robot, world))
+    before, after = (other.distance.cpu().double().numpy() for other in others)
+    which, point = at.obstacle.cpu().numpy(), at.other_point.cpu().double().numpy()
+    velocity = twists[0][which] + np.cross(twists[1][which], point - poses[which, :3])
+    expected = -(at.normal.cpu().double().numpy() * velocity).sum(-1)
+    is_smooth = np.abs(before + after - 2.0 * at.distance.cpu().double().numpy()) < 1e-5
+    is_smooth &= np.all([other.obstacle.cpu().numpy() == which for other in others], axis=0)
+    assert is_smooth.mean() > 0.8
+    assert np.abs(expected).max() > 0.5
+    rates = (after - before) / (2.0 * half)
+    np.testing.assert_allclose(rates[is_smooth], expected[is_smooth], atol=1.2e-2)
+
+
 def test_groups(robots: dict[str, RobotSpheres], device: torch.device) -> None:
     rng = np.random.default_rng(34)
     robot = robots["panda"]
