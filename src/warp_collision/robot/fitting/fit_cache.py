@@ -144,7 +144,7 @@ def _write(path: Path, content: dict[str, Any]) -> None:
         handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(content, file)
+                file.write(json.dumps(content))  # `dump` takes twice the time
             os.replace(name, path)
         except OSError:
             os.unlink(name)

@@ -396,8 +396,9 @@ def _holders(balls: np.ndarray, pieces: np.ndarray, margin: float) -> sparse.csr
         holds = inside[index[:, 0]]
         for corner in index.T[1:]:
             holds &= inside[corner]
-        counts.append(holds.sum(axis=1))
-        columns.append(np.broadcast_to(near, holds.shape)[holds])
+        where, starts = np.flatnonzero(holds), len(near) * np.arange(len(holds) + 1)
+        counts.append(np.diff(np.searchsorted(where, starts)))
+        columns.append(near[where - np.repeat(starts[:-1], counts[-1])])
     found = _ones(np.concatenate(counts), np.concatenate(columns), len(balls))
     return found[np.argsort(np.concatenate(parts))] if len(parts) > 1 else found
 
@@ -442,7 +443,7 @@ def _holders_of_groups(balls: np.ndarray, pieces: np.ndarray, margin: float) -> 
     corners = np.take_along_axis(pieces, order[..., None], axis=1)
     squared = _squared_beyond(balls, centers, margin) + radii**2
     apart = np.sqrt(np.maximum(squared, 0.0))
-    rows, columns = np.nonzero(apart <= radii)  # as a ball has to hold the center
+    rows, columns = np.divmod(np.flatnonzero(apart <= radii), len(balls))  # as a ball has to hold the center
     apart, is_held = apart[rows, columns], np.ones(len(rows), dtype=bool)
     pair = np.flatnonzero(apart + reach[rows, 0] > radii[columns])
     begin, end, count = 0, 1, pieces.shape[1]
