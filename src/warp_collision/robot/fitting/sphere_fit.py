@@ -443,7 +443,8 @@ def _holders_of_groups(balls: np.ndarray, pieces: np.ndarray, margin: float) -> 
     corners = np.take_along_axis(pieces, order[..., None], axis=1)
     squared = _squared_beyond(balls, centers, margin) + radii**2
     apart = np.sqrt(np.maximum(squared, 0.0))
-    rows, columns = np.divmod(np.flatnonzero(apart <= radii), len(balls))  # as a ball has to hold the center
+    # As a ball has to hold the center.
+    rows, columns = np.divmod(np.flatnonzero(apart <= radii), len(balls))
     apart, is_held = apart[rows, columns], np.ones(len(rows), dtype=bool)
     pair = np.flatnonzero(apart + reach[rows, 0] > radii[columns])
     begin, end, count = 0, 1, pieces.shape[1]
