@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import json
 import operator
 import os
 import re
@@ -29,6 +30,7 @@ from benchmarks import (
 )
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.curves import CURVES
+from benchmarks.harness import RESULTS
 from benchmarks.scenes import WORKLOADS, build
 
 import reference
@@ -417,6 +419,15 @@ def test_guards_are_judged(capsys: pytest.CaptureFixture[str]) -> None:
     assert (goals[0], goals[2]) == (goals[1], goals[3])
     guarded = re.findall(r"\| MotionGuard[^|]*\| 8 \| (\d+) \| (\d+) \|", out)
     assert guarded == [("0", "0"), ("0", "0")]
+
+
+def test_kept_episodes_of_guards_make_the_kept_tables() -> None:
+    """Those of results/; and nothing that is kept is in contact."""
+    report = importlib.import_module("benchmarks.guard").report
+    kept = json.loads((RESULTS / "guard.json").read_text())
+    assert (RESULTS / "guard.md").read_text().endswith("\n\n" + report(kept).rstrip() + "\n")
+    assert sum(row["contacts"] + row.get("hit_moving", 0) for row in kept["contact"]) == 0
+    assert [row["hit_moving"] for row in kept["moving"]] == [0] * len(kept["moving"])
 
 
 @slow
