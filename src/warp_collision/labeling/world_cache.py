@@ -54,10 +54,12 @@ class FileVersion(NamedTuple):
     Attributes:
         about: when it was written, its size and its number.
         digest: of its content.
+        name: relative to the folder of the worlds.
     """
 
     about: About
     digest: str
+    name: str
 
 
 class Pack(NamedTuple):
@@ -191,7 +193,7 @@ class WorldCache:
         Names are relative to the folder.
         """
         files = {file for key in keys for file in self._files.get(key, ())}
-        return {name_from(self.folder, file): self._versions[file].digest for file in files}
+        return {found.name: found.digest for found in map(self._versions.__getitem__, files)}
 
     def pack(self, keys: Iterable[WorldKey]) -> Iterator[tuple[Pack, dict[WorldKey, str]]]:
         """Packs worlds, as many at a time as there is room for.
@@ -209,13 +211,12 @@ class WorldCache:
             if key in given:
                 continue
             try:
-                if key in self._envs:
-                    obstacles, found = None, dict.fromkeys(self._files[key])
-                else:
+                obstacles, files = None, [(file, None) for file in self._files.get(key, ())]
+                if key not in self._envs:
                     with found_files() as found:
                         obstacles = self._read(key)
-                files = [os.path.abspath(file) for file in found]
-                for file, about in zip(files, found.values(), strict=True):
+                    files = [(os.path.abspath(file), about) for file, about in found.items()]
+                for file, about in files:
                     self._require_unchanged(file, about)
             except (OSError, ValueError, ImportError) as error:
                 errors[key] = one_line(error)
@@ -226,7 +227,7 @@ class WorldCache:
                 self._make_room(key, obstacles, packed)
             try:
                 packed[key] = self._place(key, obstacles)
-                self._files[key] = files
+                self._files[key] = [file for file, _ in files]
             except (ValueError, TypeError) as error:
                 errors[key] = one_line(error)
         if packed or errors:
@@ -243,7 +244,8 @@ class WorldCache:
         try:
             if file not in self._versions:
                 assert read is not None
-                self._versions[file] = FileVersion(read, digest_of(file))
+                name = name_from(self.folder, file)
+                self._versions[file] = FileVersion(read, digest_of(file), name)
             about = about_file(os.stat(file))
         except OSError:
             raise FileNotFoundError(f"{escaped(file)}: no such file") from None
