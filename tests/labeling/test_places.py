@@ -1,5 +1,6 @@
-"""Labels on object stores, by patterns of names, on full and read-only disks."""
+"""Labels on object stores, by patterns of names, on full and read-only disks; interrupts."""
 
+import contextlib
 import errno
 import os
 import resource
@@ -222,6 +223,19 @@ def test_a_full_disk_names_the_file(tmp_path, capsys):
     assert len(read(out)) == 8
     assert label(tmp_path, "out", "--part-rows=8", "--batch-rows=8", "--quiet") == 0
     assert len(read(out)) == 16
+
+
+def test_an_interrupt_that_a_library_takes_for_an_error_is_one(tmp_path, monkeypatch):
+    """As NumPy does while it compares structured arrays."""
+
+    def swallow(*_: object) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise TypeError("no common dtype")
+
+    write_paths(tmp_path, 1)
+    monkeypatch.setattr("warp_collision.cli.label_paths._labeler", swallow)
+    assert label(tmp_path, "out") == 130
 
 
 def test_a_read_only_folder_is_named(tmp_path, capsys, monkeypatch):

@@ -104,6 +104,11 @@ class LabelOptions(Options):
 
 def label_paths(options: LabelOptions, device: torch.device) -> int:
     """Labels all paths of files, says what was written, and returns the exit status."""
+    with _Interrupts() as interrupts:
+        return _label_paths(options, device, interrupts)
+
+
+def _label_paths(options: LabelOptions, device: torch.device, interrupts: _Interrupts) -> int:
     require_extra("pyarrow", "label")
     with found_files() as of_robot:
         files = list_paths(options.paths, options.column, options.robot)
@@ -124,7 +129,6 @@ def label_paths(options: LabelOptions, device: torch.device) -> int:
     is_whole = False
     try:
         with (
-            _Interrupts() as interrupts,
             writer,
             Progress(
                 _count(files, options), "paths", shown=not options.quiet, done=run.written_before
@@ -151,22 +155,29 @@ def label_paths(options: LabelOptions, device: torch.device) -> int:
 
 
 class _Interrupts:
-    """SIGTERM interrupts as Ctrl+C does. Both wait while rows are added: all are counted."""
+    """SIGTERM interrupts as Ctrl+C does. Both wait while rows are added: all are counted.
+
+    NumPy has errors of its own for an interrupt in some of its functions: they end as one.
+    """
 
     _SIGNALS = signal.SIGINT, signal.SIGTERM
 
     def __init__(self) -> None:
-        self._is_held = self._is_waiting = False
+        self._is_held = self._is_waiting = self._is_interrupted = False
 
     def __enter__(self) -> _Interrupts:
         self._before = [signal.signal(number, self._receive) for number in self._SIGNALS]
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         for number, handler in zip(self._SIGNALS, self._before, strict=True):
             signal.signal(number, handler)
+        # What came while parts were written after an interrupt, as a full disk, has a context.
+        if self._is_interrupted and isinstance(error, Exception) and error.__context__ is None:
+            raise KeyboardInterrupt from error
 
     def _receive(self, *_: object) -> None:
+        self._is_interrupted = True
         if not self._is_held:
             raise KeyboardInterrupt
         self._is_waiting = True
