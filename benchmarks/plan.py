@@ -101,6 +101,8 @@ def add_options(parser: Any) -> None:
     parser.add_argument("--every", type=int, default=1, metavar="N", help="take every n-th problem")
     near = "only the 13 problems with an end nearer to contact than the margin; not written"
     parser.add_argument("--near-ends", action="store_true", help=near)
+    unsolved = "only problems without a path in the results that are kept; not written"
+    parser.add_argument("--unsolved", action="store_true", help=unsolved)
     parser.add_argument("--planners", nargs="+", choices=PLANNERS, default=[*PLANNERS])
     parser.add_argument("--limit", type=float, default=30.0, help="seconds for a problem (30)")
     parser.add_argument("--jobs", type=int, default=1, help="processes of one thread (default 1)")
@@ -110,14 +112,18 @@ def add_options(parser: Any) -> None:
 def run(options: Any) -> str:
     """Runs the problems; all tables."""
     file = (options.write or RESULTS / "plan").with_suffix(".json")
-    if options.near_ends and options.write:
-        raise Failed("--write keeps results of all problems, not those of --near-ends")
-    results, refused = {} if options.near_ends else plan_report.read(file), 0
+    some = options.near_ends or options.unsolved
+    if some and options.write:
+        raise Failed("--write keeps results of all problems, not of --near-ends or --unsolved")
+    known, refused = plan_report.read(file), 0
+    results = {} if some else known
     for robot in () if options.report else options.robots:
         folder, rows = problems.robot_folder(robot), []
         asked = list_problems(folder, robot, options.every)
         if options.near_ends:
             asked = problems.NEAR_ENDS.get(robot, [])
+        if options.unsolved:
+            asked = plan_report.unsolved(known, robot, options.planners)
         begin = partial(_begin, folder, robot, options.planners, options.limit)
         for done, found in enumerate(in_any_order(_solve, begin, asked, options.jobs), start=1):
             print(f"[{done}/{len(asked)}] {robot} {found[0]['type']}/{found[0]['index']:04d}")

@@ -44,6 +44,13 @@ def replaced(results: Results, robot: str, rows: list[Row], options: Any) -> Res
     return {name: robots[name] for name in ROBOTS if name in robots}
 
 
+def unsolved(results: Results, robot: str, planners: list[str]) -> list[tuple[str, int]]:
+    """Problems of a robot that can be solved, and that one of some planners did not solve."""
+    rows = results[robot]["rows"] if robot in results else []
+    left = (row for row in rows if row["possible"] and not row["solved"])
+    return sorted({(row["type"], row["index"]) for row in left if row["planner"] in planners})
+
+
 def write(results: Results, file: Path) -> None:
     """Writes JSON, one problem in a line."""
     robots = []

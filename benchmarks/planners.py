@@ -18,8 +18,8 @@ MARGIN = 5e-4
 # Longest motion of RRT-Connect [rad]. With OMPL's own value, a fifth of the extent of the joint
 # space, it needs more time, fails more often in narrow places, and its paths are longer.
 RANGE = 0.5
-# Rounds of trees; one problem of the Baxter takes 25,849.
-MAX_ITERATIONS = 30_000
+# Rounds of trees; one problem of the Baxter takes 54,098.
+MAX_ITERATIONS = 100_000
 
 
 class Planned(NamedTuple):

@@ -359,6 +359,8 @@ def test_reports(tmp_path: Path) -> None:
     assert f"| `cage` | optimize_paths {line}" in text
     assert "- panda `cage/0007`, optimize_paths: no path proven free" in text
     assert "- panda `cage/0008`: goal in collision" in text.partition("count nowhere")[2]
+    assert plan_report.unsolved(results, "panda", ["optimize_paths"]) == [("cage", 7)]
+    assert plan_report.unsolved(results, "panda", ["RRT-Connect"]) == []
     alone = Namespace(**{**vars(options), "planners": ["RRT-Connect"]})
     assert plan_report.replaced(results, "panda", rows[100:], alone) == results
     plan_report.write(results, tmp_path / "plan.json")
