@@ -101,6 +101,7 @@ def test_a_removal_takes_as_many_steps_of_any_number_of_slots(obstacle: MeshObst
             return trace
 
         before = sys.gettrace()  # the recorder's of `--gpu-lines`
+        sys._getframe().f_trace_opcodes = True  # Python 3.12 asks for it before a trace begins
         sys.settrace(trace)
         try:
             slots.remove(edit, 1, slots.index("7", 1))
