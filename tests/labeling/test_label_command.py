@@ -369,9 +369,9 @@ def test_a_mesh_of_a_world_must_not_change_while_paths_are_labelled(tmp_path):
     mesh = with_mesh(tmp_path, 0.1)
     row = PathRow(np.float32([[[0, 0, 0, 0.1]]] * 2), "a.yaml")
     options = {"folder": tmp_path / "worlds", "outputs": ["free"]}
-    labelers = [PathLabeler(**options), PathLabeler(**options, since=mesh.stat().st_mtime + 1e-3)]
-    for labeler in labelers:
-        assert labeler.label([row])["error"].tolist() == [None]
+    since = (tmp_path / "worlds" / "a.yaml").stat().st_mtime + 1e-3  # written after the mesh
+    labelers = [PathLabeler(**options), PathLabeler(**options, since=since)]
+    assert [each.label([row])["error"][0] for each in labelers] == [None, None]
     time.sleep(0.02)
     with_mesh(tmp_path, 2.5)
     rule = "must not change while paths are labelled, but it was written since"

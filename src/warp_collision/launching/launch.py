@@ -270,7 +270,6 @@ class RepeatedLaunch:
     ):
         with _record_lock, compiling_announced("cpu"):
             self._command = Command(kernel, "cpu")
-        self._rerun = self._command.rerun
         self._dim, self._arguments, self._changing = dim, list(arguments), changing
         self._changes: list[Callable[[Any], None]] | None = None
 
@@ -282,7 +281,7 @@ class RepeatedLaunch:
             if self._changes is not None:
                 for index, change in enumerate(self._changes):
                     change(changed[index])
-                self._rerun()
+                self._command.rerun()
                 return
             arguments = list(self._arguments)
             for index, argument in zip(self._changing, changed, strict=True):
