@@ -383,7 +383,7 @@ def test_pairs_at_a_fixed_distance_do_not_prevent_preferred_clearances(panda, de
     assert within.has_preferred_clearance.tolist() == [True]
     named = [str(near) for near in within.near_ends if near.end == "goal"]
     assert "panda_link5 is 15.18 mm from link panda_link7" in named
-    torch.testing.assert_close(within.margin, torch.tensor([0.004]))
+    torch.testing.assert_close(within.margin.cpu(), torch.tensor([0.004]))
 
 
 def test_each_problem_has_its_base(panda, device):
