@@ -1,7 +1,9 @@
 """The command line: tables, JSON, exit statuses and errors on real files."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -244,6 +246,24 @@ def test_an_interrupt_is_no_traceback(capsys, monkeypatch, world, spheres):
     assert (status, out, err) == (130, "", "interrupted\n")
 
 
+def test_an_interrupt_that_a_library_takes_for_an_error_is_one(capsys, monkeypatch, world, spheres):
+    """As NumPy does while it compares structured arrays."""
+
+    def swallow(*_, **__):
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise TypeError("no common dtype")
+
+    monkeypatch.setattr(warp_collision, "clearance", swallow)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored behind a shell
+    try:
+        found = check(capsys, world, spheres([[0.0, 0.0, 0.0, 0.1]]))
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert found == (130, "", "interrupted\n")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -324,13 +344,11 @@ def test_the_example_of_the_help_runs(capsys, tmp_path):
     assert len(heads) == result.stdout.count("smallest clearance at a waypoint") == 2
 
 
-def test_a_reader_that_stops_early_is_no_error(world, spheres):
-    many = np.tile(np.array([0.0, 0.0, 1.0, 0.1], dtype=np.float32), (6000, 1, 1))
+def test_a_reader_that_stops_early_is_no_error():
+    code = "from warp_collision.cli.terminal import print_text\n"
+    code += "for line in range(20_000): print_text(f'waypoint {line}')"
     process = subprocess.Popen(
-        [sys.executable, "-m", "warp_collision.cli", "check", world, spheres(many)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     process.stdout.readline()
     process.stdout.close()

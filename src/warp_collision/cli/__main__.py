@@ -26,12 +26,8 @@ from warp_collision.cli import (
     robot,
     view,
 )
-from warp_collision.cli.common import (
-    BAD_INPUT,
-    INTERNAL_ERROR,
-    INTERRUPTED,
-    leave_at_interrupts,
-)
+from warp_collision.cli.common import BAD_INPUT, INTERNAL_ERROR
+from warp_collision.cli.interrupts import INTERRUPTED, INTERRUPTS
 from warp_collision.cli.terminal import Parser, plain_numbers, print_text
 
 _COMMANDS = {
@@ -70,15 +66,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         130 interrupted.
         Wrong usage and `--help` leave by SystemExit, as argparse does.
     """
-    if arguments is None:
+    if is_process := arguments is None:
         arguments = sys.argv[1:]
-        leave_at_interrupts()
         _collect_seldom()
         # Before torch is imported: threads of its operations that wait take no CPU.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    options = _parser().parse_args(plain_numbers(arguments))
     try:
-        with warnings.catch_warnings():
+        with INTERRUPTS.of_command(at_once=is_process), warnings.catch_warnings():
+            options = _parser().parse_args(plain_numbers(arguments))
             # Reports say it in a line of their own.
             warnings.filterwarnings("ignore", message="joints must be in rad")
             return options.run(options)

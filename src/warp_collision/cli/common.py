@@ -10,12 +10,12 @@ import contextlib
 import importlib
 import math
 import os
-import signal
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from warp_collision.cli.interrupts import INTERRUPTS
 from warp_collision.cli.terminal import print_stderr
 from warp_collision.messages import escaped
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import torch
 
 FREE, COLLISION, BAD_INPUT, INTERNAL_ERROR = 0, 1, 2, 3  # exit statuses
-INTERRUPTED = 130  # as shells have it for Ctrl+C
 
 
 def count(text: str, least: int = 2) -> int:
@@ -76,29 +75,15 @@ def option_name(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def leave_at_interrupts() -> None:
-    """Lets Ctrl+C end the process at once, until `start` has imported what commands need.
-
-    Modules that are being imported take an interrupt for an error of theirs, or pass over it.
-    """
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _leave)
-
-
-def _leave(*_: object) -> None:
-    os.write(2, b"interrupted\n")
-    os._exit(INTERRUPTED)
-
-
 def start(name: str | None) -> torch.device:
     """Starts Warp on the device of a name, by default a GPU if there is one, else the CPU.
 
     Without Warp's greeting and, on the CPU, without its warning of a missing GPU.
     """
     device = _started(name)
-    if signal.getsignal(signal.SIGINT) is _leave:
+    if INTERRUPTS.at_once:
         importlib.import_module("warp_collision.robot")
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        INTERRUPTS.at_once = False
     return device
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from warp_collision.cli import common
 from warp_collision.cli.check_paths import labeler_in
+from warp_collision.cli.interrupts import INTERRUPTED, INTERRUPTS
 from warp_collision.cli.options import Options, RobotOptions, WorldOptions, list_paths
 from warp_collision.cli.terminal import Progress, print_json, print_stderr, print_text
 from warp_collision.extras import require_extra
@@ -104,11 +105,11 @@ class LabelOptions(Options):
 
 def label_paths(options: LabelOptions, device: torch.device) -> int:
     """Labels all paths of files, says what was written, and returns the exit status."""
-    with _Interrupts() as interrupts:
-        return _label_paths(options, device, interrupts)
+    with INTERRUPTS.taken(signal.SIGINT, signal.SIGTERM):
+        return _label_paths(options, device)
 
 
-def _label_paths(options: LabelOptions, device: torch.device, interrupts: _Interrupts) -> int:
+def _label_paths(options: LabelOptions, device: torch.device) -> int:
     require_extra("pyarrow", "label")
     with found_files() as of_robot:
         files = list_paths(options.paths, options.column, options.robot)
@@ -135,7 +136,7 @@ def _label_paths(options: LabelOptions, device: torch.device, interrupts: _Inter
             ) as progress,
         ):
             for table in _tables(options, files, labeler, writer, manifest["id_type"]):
-                with interrupts.held():
+                with INTERRUPTS.held():  # all rows that are added are counted
                     writer.add(table)
                     run.add(table)
                 told = f"{run.with_errors} with errors"
@@ -147,52 +148,11 @@ def _label_paths(options: LabelOptions, device: torch.device, interrupts: _Inter
         )
     run.report(options, writer)
     if not is_whole:
-        return common.INTERRUPTED
+        return INTERRUPTED
     n_wrong = writer.errors.total()
     if not n_wrong:
         return common.FREE
     return common.COLLISION if n_wrong < run.written_before + run.labelled else common.BAD_INPUT
-
-
-class _Interrupts:
-    """SIGTERM interrupts as Ctrl+C does. Both wait while rows are added: all are counted.
-
-    NumPy has errors of its own for an interrupt in some of its functions: they end as one.
-    """
-
-    _SIGNALS = signal.SIGINT, signal.SIGTERM
-
-    def __init__(self) -> None:
-        self._is_held = self._is_waiting = self._is_interrupted = False
-
-    def __enter__(self) -> _Interrupts:
-        self._before = [signal.signal(number, self._receive) for number in self._SIGNALS]
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        for number, handler in zip(self._SIGNALS, self._before, strict=True):
-            signal.signal(number, handler)
-        # What came while parts were written after an interrupt, as a full disk, has a context.
-        if self._is_interrupted and isinstance(error, Exception) and error.__context__ is None:
-            raise KeyboardInterrupt from error
-
-    def _receive(self, *_: object) -> None:
-        self._is_interrupted = True
-        if not self._is_held:
-            raise KeyboardInterrupt
-        self._is_waiting = True
-
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Lets interrupts wait until its end."""
-        self._is_held = True
-        try:
-            yield
-        finally:
-            self._is_held = False
-        if self._is_waiting:
-            self._is_waiting = False
-            raise KeyboardInterrupt
 
 
 class _Run:

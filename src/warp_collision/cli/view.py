@@ -6,6 +6,7 @@ import argparse
 import signal
 
 from warp_collision.cli import common
+from warp_collision.cli.interrupts import INTERRUPTS
 from warp_collision.cli.options import RobotOptions, add_world_options
 from warp_collision.cli.plan_timed import LIMITS, LimitOptions, add_limits
 from warp_collision.cli.seen import add_seen, load_seen
@@ -95,8 +96,8 @@ def run(options: argparse.Namespace) -> int:
             _open(viewer.url)
         try:
             # As Ctrl+C; a process in the background may not hear of that.
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
-            viewer.wait_forever()
+            with INTERRUPTS.taken(signal.SIGTERM):
+                viewer.wait_forever()
         except KeyboardInterrupt:
             print_text("")
     return common.FREE
