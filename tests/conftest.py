@@ -3,7 +3,7 @@
 import gc
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +158,17 @@ def runs_simulated(path: Path, always: bool) -> bool:
     """Whether tests of a file run on the simulated GPU: in every run, or in the slow part."""
     name = path.relative_to(Path(__file__).parent).as_posix()
     return name.startswith(SIMULATED_ALWAYS if always else tuple(f"{f}/" for f in SIMULATED))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Looks for no garbage while modules are imported, and later seldom among what is old."""
+    gc.disable()
+    gc.set_threshold(700, 10, 100)
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -251,7 +251,7 @@ def test_files_as_they_are(name, tmp_path):
 
 @pytest.mark.parametrize("name", FILES)
 def test_changed_files(name, tmp_path):
-    run(name, range(10 if name in ELSEWHERE else 60), tmp_path)
+    run(name, range(10 if name in ELSEWHERE else 25), tmp_path)
 
 
 @pytest.mark.parametrize("ending", sorted(mesh_formats()))

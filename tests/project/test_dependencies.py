@@ -11,7 +11,16 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from test_layers import KERNEL_FILES, MODULES, PACKAGE, ROOT, SOURCE, own_imports
+from test_layers import (
+    KERNEL_FILES,
+    MODULES,
+    PACKAGE,
+    ROOT,
+    SOURCE,
+    called,
+    own_imports,
+    tree_of,
+)
 
 from warp_collision import extras
 from warp_collision.extras import EXTRAS, require_extra
@@ -57,17 +66,8 @@ def core() -> set[str]:
 
 
 def is_for_type_checkers(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-
-
-def called(node: ast.Call) -> str:
-    """The last name of what is called."""
-    return getattr(node.func, "attr", getattr(node.func, "id", ""))
-
-
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+    test = node.test if isinstance(node, ast.If) else None
+    return isinstance(test, ast.Name) and test.id == "TYPE_CHECKING"
 
 
 def imports(node: ast.AST, *, lazily: bool = False) -> Iterator[tuple[str, bool]]:
@@ -92,6 +92,11 @@ def imports(node: ast.AST, *, lazily: bool = False) -> Iterator[tuple[str, bool]
         yield from imports(child, lazily=lazily or is_function)
 
 
+@cache
+def imports_of(path: Path) -> frozenset[tuple[str, bool]]:
+    return frozenset(imports(tree_of(path)))
+
+
 def root(module: str) -> str:
     return module.partition(".")[0]
 
@@ -100,7 +105,7 @@ def root(module: str) -> str:
 def foreign(path: Path) -> dict[str, bool]:
     """Top-level modules of a file that no dependency of the core installs, and if all are lazy."""
     found: dict[str, bool] = {}
-    for name, lazily in imports(tree_of(path)):
+    for name, lazily in imports_of(path):
         if root(name) not in core() and root(name):
             found[root(name)] = found.get(root(name), True) and lazily
     return found
@@ -118,7 +123,7 @@ def test_the_core_imports_its_dependencies_alone() -> None:
 
 def test_all_dependencies_are_imported() -> None:
     """A dependency that nothing imports is no dependency."""
-    used = {root(n) for p in FILES.values() for n, _ in imports(tree_of(p))}
+    used = {root(n) for p in FILES.values() for n, _ in imports_of(p)}
     for requirement in PROJECT["dependencies"]:
         assert modules_of({Requirement(requirement).name}) & (used | {"warp"}), requirement
 

@@ -62,13 +62,23 @@ KERNEL_FILES = {
 MAX_FILE, MAX_KERNEL, MAX_ARGUMENTS = 700, 60, 14
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def called(node: ast.Call) -> str:
+    """The last name of what is called."""
+    return getattr(node.func, "attr", getattr(node.func, "id", ""))
+
+
 def imported(path: Path) -> Iterator[str]:
     """Dotted names of all that a file imports: at its top, in functions, for types, and by name.
 
     Of a name that is put together, what stands before its first variable.
     """
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Call) and called(node) == "import_module":
             name = node.args[0]
             parts = name.values if isinstance(name, ast.JoinedStr) else [name]
             if isinstance(parts[0], ast.Constant):
@@ -249,7 +259,7 @@ def device_functions() -> list[tuple[str, ast.FunctionDef]]:
     """Kernels and the functions that they call, also those that are nested in factories."""
     functions = []
     for stem, path in KERNEL_FILES.items():
-        for node in ast.parse(path.read_text()).body:
+        for node in tree_of(path).body:
             if isinstance(node, ast.FunctionDef):
                 decorators = " ".join(map(ast.unparse, node.decorator_list))
                 found = [child for child in node.body if isinstance(child, ast.FunctionDef)]

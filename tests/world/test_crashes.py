@@ -83,6 +83,7 @@ def lines_of(script: str, device: torch.device, folder: Path, check: str) -> lis
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_dead_ids_are_found_and_tables_keep_meshes_alive(
     real_device: torch.device, tmp_path: Path
 ) -> None:
