@@ -184,13 +184,16 @@ def test_an_unsolvable_problem_is_not_free(panda, device, until):
     torch.testing.assert_close(found.joints[0].cpu(), line)
 
 
+def look_after_each_round(monkeypatch):
+    """On a GPU too, where many rounds are between two looks otherwise."""
+    monkeypatch.setattr(rrt_connect, "_ROUNDS_IN_LANES", (1, 1))
+    monkeypatch.setattr(rrt_connect, "_ON_GPU", rrt_connect._ON_CPU)
+
+
 @pytest.mark.parametrize("until", ["first", "converged"])
 def test_a_time_limit_ends_the_search(panda, device, monkeypatch, until):
-    """By a clock that goes on a second at each look; what was found before is kept.
-
-    On a CPU there is a look after each round.
-    """
-    monkeypatch.setattr(rrt_connect, "_ROUNDS_IN_LANES", (1, 1))
+    """By a clock that goes on a second at each look, after each round; what was found is kept."""
+    look_after_each_round(monkeypatch)
     clock = itertools.count(1.0)
     monkeypatch.setattr(search, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     ends = ends_beside_a_divided_world(device)
@@ -207,9 +210,9 @@ def test_a_time_limit_ends_the_search(panda, device, monkeypatch, until):
 def test_the_time_limit_is_over_in_the_middle_of_a_descent(panda, device, monkeypatch):
     """The first path is there, and nothing else of it is done."""
     world, clock = posts(device), itertools.count(1.0)
+    look_after_each_round(monkeypatch)
     first = plan(panda, world, [LEFT], [RIGHT], [0], until="first")
     monkeypatch.setattr(search, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    monkeypatch.setattr(rrt_connect, "_ROUNDS_IN_LANES", (1, 1))
     seconds = 2.5 + first.iterations.item()
     found = plan(panda, world, [LEFT], [RIGHT], [0], max_seconds=seconds)
     assert torch.equal(found.joints, first.joints)
