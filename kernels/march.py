@@ -180,7 +180,7 @@ def cut_between(
 @wp.func
 def falls_right_of(middle: PathSample, left: PathSample, right: PathSample, is_noisy: bool) -> bool:
     """Whether the minimum is between the middle and the right one of three samples."""
-    if is_noisy or middle.distance < wp.min(left.distance, right.distance):
+    if is_noisy or middle.distance < wp.min(left.distance, right.distance) + DISTANCE_NOISE:
         return middle.slope < 0.0
     return not (left.distance <= right.distance)
 
