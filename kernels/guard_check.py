@@ -19,6 +19,7 @@ from warp_collision.kernels.body_check import (
     UNDECIDED,
     BodyCheck,
     Interval,
+    body_in_motion,
     check_obstacle,
     deviating,
     deviating_body,
@@ -26,18 +27,18 @@ from warp_collision.kernels.body_check import (
     slower_by,
     travel,
 )
-from warp_collision.kernels.forward_kinematics import axis_of, point_in_world, xyz
+from warp_collision.kernels.compiling import runs_on_cpu
+from warp_collision.kernels.forward_kinematics import RobotFrame, point_in_world, xyz
 from warp_collision.kernels.joint_path_hit import check_pair
 from warp_collision.kernels.mesh_record import FAR, ExactShape, is_exact, load_exact
+from warp_collision.kernels.motion_lanes import write_motion_bounds
 from warp_collision.kernels.precision import is_finite3, is_in_range
 from warp_collision.kernels.robot_motion import (
     EPSILON,
-    LARGEST_ACCELERATION,
     RobotBody,
     Segment,
     body_of,
     error_of_frame,
-    frame_of,
     joint_bounds,
     sphere_of,
     velocity_of,
@@ -140,39 +141,40 @@ check_all_by_planes = make_walk(check_by_planes, BodyCheck, int)
 
 
 @wp.func
-def body_by_planes(segment: Segment, body: RobotBody, interval: Interval) -> BodyCheck:
-    """As `body_in_motion`: both sums over the joints in one loop, of a robot whose root rests."""
+def write_joint_limits(segment: Segment):
+    """Keeps for each frame `joint_bounds` over an interval and the error of its joint.
+
+    Where curves keep their bounds: once for all bodies.
+    """
+    frames = segment.frames
+    for k in range(1, segment.robot.n_frames):
+        bounds = joint_bounds(segment, k)
+        limits = wp.vec3(bounds[0], bounds[1], error_of_frame(segment, k))
+        frames[segment.robot.n_frames + k].twist.angular = limits
+
+
+@wp.func
+def write_bounds(segment: Segment, asked: wp.uint64, half: float, bounds: wp.array[wp.vec4]):
+    """On a CPU writes `write_motion_bounds` of the bodies asked for, whose root rests."""
+    robot = segment.robot
+    count = robot.first_body + robot.n_bodies
+    chain = wp.array(ptr=robot.frames, shape=(robot.n_frames,), dtype=RobotFrame)
+    bodies = wp.array(ptr=robot.bodies, shape=(count,), dtype=RobotBody)
+    if runs_on_cpu():
+        write_joint_limits(segment)
+        write_motion_bounds(segment.frames, chain, bodies, robot, asked, half, bounds)
+
+
+@wp.func
+def bounded_body(
+    segment: Segment, body: RobotBody, interval: Interval, bounds: wp.vec4
+) -> BodyCheck:
+    """As `body_in_motion`; on a CPU with what `write_bounds` has written."""
+    if not runs_on_cpu():
+        return body_in_motion(segment, body, interval)
     center = point_in_world(segment.frames[body.frame].frame_pose, body.center)
-    half = interval.half
-    bound = float(0.0)  # both see `acceleration_bound`
-    drift = float(0.0)
-    off = wp.vec2(0.0)
-    moved = wp.vec2(0.0)  # see `tracking_deviation`
-    k = body.frame
-    while k != 0:
-        limits = joint_bounds(segment, k)
-        error = error_of_frame(segment, k)
-        own = wp.vec2(error, half * limits[0] + error)
-        if frame_of(segment.robot, k).slides != 0:
-            drift += limits[0]
-            bound += limits[1]
-            off += wp.vec2(error)
-            moved += own
-        else:
-            frame_pose = segment.frames[k].frame_pose
-            arm = wp.length(wp.cross(axis_of(frame_pose), center - frame_pose.origin))
-            arm += body.spread
-            rho = arm + half * drift
-            bound += limits[0] * (2.0 * drift + limits[0] * rho) + limits[1] * rho
-            drift += limits[0] * rho
-            arms = wp.vec2(arm) + moved
-            off += error * arms
-            moved += wp.cw_mul(own, arms)
-        k = frame_of(segment.robot, k).parent
-    interval.acceleration_bound = wp.where(
-        bound < LARGEST_ACCELERATION, bound, LARGEST_ACCELERATION
-    )
-    return deviating_body(segment, body, center, interval, off)
+    interval.acceleration_bound = bounds[0]
+    return deviating_body(segment, body, center, interval, wp.vec2(bounds[1], bounds[2]))
 
 
 @wp.struct
@@ -200,12 +202,14 @@ def open_bodies(
     """
     robot = segment.robot
     result = OpenParts(NONE, NONE, False)
+    write_bounds(segment, asked, interval.half, balls)
     for b in range(robot.n_bodies):
         if asked & bit_of(b) != NONE and (goes_on or not result.is_hit):
             body = body_of(robot, b)
+            bounds = balls[b]
             balls[b] = wp.vec4(0.0, 0.0, 0.0, -FAR)
             if body.radius >= 0.0:
-                check = body_by_planes(segment, body, interval)
+                check = bounded_body(segment, body, interval, bounds)
                 center = check.center
                 rounding = interval.rounding * (wp.length(center) + body.spread)
                 reach = body.radius + check.ball_travel + interval.slack + rounding

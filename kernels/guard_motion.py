@@ -354,9 +354,13 @@ def write_braked(joints: Joints, phases: vec3d, rules: GuardRules):
     braked_v = joints.braked_v
     braked_a = joints.braked_a
     for j in range(rules.n_joints):
-        of_braking = braked(vec3d(joints.q[j], joints.v[j], joints.a[j]), phases, rules.dt)
-        braked_v[j] = of_braking[1]
-        braked_a[j] = of_braking[2]
+        if rules.degree == 2:  # on a straight line
+            b = braking_acceleration(joints.v[j], ZERO, phases)
+            braked_v[j] = joints.v[j] + wp.min(rules.dt, phases[1]) * b
+        else:
+            at = braked(vec3d(joints.q[j], joints.v[j], joints.a[j]), phases, rules.dt)
+            braked_v[j] = at[1]
+            braked_a[j] = at[2]
 
 
 @wp.func

@@ -178,7 +178,10 @@ def piece_proof(guarded: Guarded, piece: Piece, proof: Proof, most: int) -> Proo
         tolerance += BEYOND_ROUNDING * slack
     if not wp.isfinite(tolerance + slack):
         return Proof(NO_PROOF, proof.bodies, proof.pairs)
-    search = parts_of_segment(first_level(segment), everything(), 0)
+    level = int(0)
+    if not at_place:
+        level = first_level(segment)
+    search = parts_of_segment(level, everything(), 0)
     search.bodies = masks(proof.bodies)
     search.pairs = masks(proof.pairs)
     while not search.is_done:

@@ -10,7 +10,9 @@ from warp_collision import Capsule, Cuboid, Cylinder, MeshWorld, Sphere
 from warp_collision.devices import CPU
 from warp_collision.examples import load_panda
 from warp_collision.kernels.compiling import OPTIONS
-from warp_collision.kernels.forward_kinematics import FramePose, root_pose
+from warp_collision.kernels.forward_kinematics import FramePose, point_in_world, root_pose
+from warp_collision.kernels.guard_check import write_bounds
+from warp_collision.kernels.guard_step import address_of
 from warp_collision.kernels.lanes.bodies import balls_near_shape, boxes_near_lanes
 from warp_collision.kernels.lanes.configurations import (
     joints_from,
@@ -25,7 +27,18 @@ from warp_collision.kernels.lanes.pairs import (
     spheres_touch_spheres,
 )
 from warp_collision.kernels.mesh_record import distance_to_box, load_exact
-from warp_collision.kernels.robot_motion import Robot, RobotBody
+from warp_collision.kernels.robot_motion import (
+    MovingFrame,
+    Robot,
+    RobotBody,
+    acceleration_bound,
+    body_of,
+    resting_root,
+    segment_of,
+    tracking_deviation,
+    write_frames,
+    write_root,
+)
 from warp_collision.kernels.robot_pairs import BodyPair
 from warp_collision.kernels.scene_walk import Scene, load_obstacle
 from warp_collision.kernels.shape_distance import height_over_shape
@@ -129,6 +142,31 @@ def near_shapes_and_boxes(
         distances[block, k] = least
 
 
+@wp.kernel
+def motion_of_bodies(
+    points: wp.array3d[wp.float32],  # (n, degree + 1, n_joints)
+    robot: Robot,
+    errors: wp.array[wp.float32],  # (n_joints,)
+    frames: wp.array2d[MovingFrame],  # (n, 2 n_frames)
+    by_lanes: wp.array2d[wp.vec4],  # (n, n_bodies)
+    by_scalars: wp.array2d[wp.vec4],
+):
+    row = wp.tid()
+    half = 0.25
+    asked = wp.where(robot.n_bodies > 8, wp.uint64(0xFF00), wp.uint64(0xFF))
+    segment = segment_of(robot, points, row, 0, 1, frames[row])
+    segment.errors = address_of(errors)
+    write_root(segment, resting_root())
+    write_frames(segment, 0.5, half)
+    write_bounds(segment, asked, half, by_lanes[row])
+    for b in range(robot.n_bodies):
+        body = body_of(robot, b)
+        center = point_in_world(segment.frames[body.frame].frame_pose, body.center)
+        off = tracking_deviation(segment, body, center, 0, half)
+        bound = acceleration_bound(segment, body, center, 0, half)
+        by_scalars[row, b] = wp.vec4(bound, off[0], off[1], 0.0)
+
+
 def bits(masks: torch.Tensor, count: int) -> np.ndarray:
     """(..., count) bool of unsigned masks."""
     return (masks.numpy()[..., None] >> np.arange(count)) & 1 == 1
@@ -197,3 +235,22 @@ def test_pairs(load) -> None:
     assert not expected[~certain & ~maybe].any()
     assert certain.any()
     assert maybe.mean() < 1e-3
+
+
+@pytest.mark.parametrize("degree", [1, 3])
+@pytest.mark.parametrize("load", [load_panda, load_crane])
+def test_bounds_of_motion(load, degree: int) -> None:
+    robot, n = load(), 40
+    rng = np.random.default_rng(degree)
+    shape = n, degree + 1, robot.n_joints
+    points = torch.from_numpy(rng.uniform(-0.6, 0.6, shape)).float()
+    errors = torch.from_numpy(rng.uniform(0.0, 0.01, robot.n_joints)).float()
+    tables = robot.layout.tables(CPU)
+    frames = torch.empty((n, 2 * len(tables.frames), 18))
+    lanes, scalars = torch.full((2, n, tables.n_bodies, 4), torch.nan)
+    launch(motion_of_bodies, (n,), points, tables, errors, frames, lanes, scalars, device=CPU)
+    first = 8 if tables.n_bodies > 8 else 0  # only the last bodies are asked for
+    assert lanes[:, :first].isnan().all()
+    lanes, scalars = lanes[:, first:, :3], scalars[:, first:, :3]
+    torch.testing.assert_close(lanes, scalars, rtol=1e-5, atol=0.0)
+    assert (scalars.amax((0, 1)) > 0.005).all()
