@@ -147,6 +147,7 @@ def test_wanted_contacts_are_left_out_of_clearances(device):
     assert (check.cost[0].numpy()[exact.min(axis=0) > ACTIVATION_DISTANCE] == 0.0).all()
 
 
+@pytest.mark.slow
 def test_demo_writes_picture_report_and_table(tmp_path, capsys):
     output, report = tmp_path / "demo.png", tmp_path / "report.json"
     assert run_demo(picture=output, report=report) == 0

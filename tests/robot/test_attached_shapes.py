@@ -161,7 +161,7 @@ def test_padding_and_envs(arm: RobotSpheres, device: torch.device) -> None:
     options["env_index"] = torch.tensor([0, 1], dtype=torch.int32, device=device)
     thing, pose = Cuboid((0.2, 0.15, 0.08)), (0.0, 0.0, -0.16, 1.0, 0.0, 0.0, 0.0)
     for padding, expected in ((0.0, [False, False]), (0.006, [True, False])):
-        arm.attach("thing", "tool", thing, pose=pose, padding=padding, envs=[0])
+        arm.attach("thing", "tool", thing, pose=pose, padding=padding, envs=[0], max_overshoot=0.02)
         spheres = configuration_in_collision(joints, arm, world, **options)
         found = configuration_in_collision(joints, arm, world, shapes="exact", **options)
         assert spheres[:, 0].tolist() == [True, False]
@@ -179,7 +179,7 @@ def test_in_the_hand_of_a_robot_of_given_spheres(device: torch.device) -> None:
     below = np.eye(4)
     below[:3, 3] = 0.0, 0.0, 0.24 + 0.005 + 0.05
     world.add("table", Cuboid((0.5, 0.5, 0.1)), torch.from_numpy(at @ below))
-    panda.attach("thing", "panda_hand", thing, pose=pose)
+    panda.attach("thing", "panda_hand", thing, pose=pose, max_overshoot=0.05)
     assert configuration_in_collision(joints, panda, world).item()
     assert not configuration_in_collision(joints, panda, world, shapes="exact").item()
     assert panda.report(joints[None], world).link == ("thing",)

@@ -210,19 +210,19 @@ def cache(tmp_path, monkeypatch):
 
 def test_a_fit_is_read_back(cache, monkeypatch):
     box = trimesh.creation.box((0.1, 0.2, 0.3))
-    fits = [cached_fit(box, 0.06, fill=fill) for fill in (False, True)]
-    shape = cached_fit(Cuboid((0.1, 0.2, 0.3)), 0.06, fill=False)
+    fits = [cached_fit(box, 0.1, fill=fill) for fill in (False, True)]
+    shape = cached_fit(Cuboid((0.1, 0.2, 0.3)), 0.1, fill=False)
     assert len([*cache.iterdir()]) == 3
     monkeypatch.setattr(fit_cache, "fit_spheres", None)
     for fill, fit in zip((False, True), fits, strict=True):
-        again = cached_fit(box.copy(), 0.06, fill=fill)
+        again = cached_fit(box.copy(), 0.1, fill=fill)
         np.testing.assert_array_equal(again.spheres, fit.spheres)
         assert again.report == fit.report
     np.testing.assert_array_equal(
-        cached_fit(Cuboid((0.1, 0.2, 0.3)), 0.06, fill=False).spheres, shape.spheres
+        cached_fit(Cuboid((0.1, 0.2, 0.3)), 0.1, fill=False).spheres, shape.spheres
     )
-    for other in (lambda: cached_fit(box, 0.061, fill=False), lambda: cached_fit(
-        trimesh.creation.box((0.1, 0.2, 0.300001)), 0.06, fill=False
+    for other in (lambda: cached_fit(box, 0.101, fill=False), lambda: cached_fit(
+        trimesh.creation.box((0.1, 0.2, 0.300001)), 0.1, fill=False
     )):  # fmt: skip
         with pytest.raises(TypeError, match="not callable"):
             other()

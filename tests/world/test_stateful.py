@@ -343,7 +343,7 @@ def run_machine(examples: int, steps: int) -> Counter[str]:
 
 def test_random_operations() -> None:
     # How many there are varies: Hypothesis draws constants of whatever modules are loaded, too.
-    done = run_machine(25, 30)
+    done = run_machine(12, 30)
     assert done["steps"] > 300
     assert done["costs of a collision"] > 1000
     assert done["with a tree"] > 10
