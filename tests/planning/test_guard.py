@@ -306,6 +306,18 @@ def test_a_world_whose_memory_has_moved(casts, plate) -> None:
     assert guard.step(step.joints, step.velocities, command).breached
 
 
+@pytest.mark.parametrize(("name", "value"), [("enabled", 0), ("padding", -0.5), ("n_meshes", 0)])
+def test_a_table_that_has_moved_alone_is_read_where_it_is(casts, plate, name, value) -> None:
+    """What is written past torch in its new place has no version."""
+    panda, command = casts["panda"], [2.0, 0, 0, 0, 0, 0, 0]
+    guard = guard_of(panda, plate)
+    step = drive(guard, panda.start.tolist(), command, 1000)
+    assert (step.share, step.time_to_rest) == (0.0, 0.0)
+    table = getattr(plate, name).share_memory_()
+    table.numpy()[:] = value
+    assert guard.step(step.joints, step.velocities, command).share == 1.0
+
+
 def test_what_sensors_see_is_proven_again(casts, plate) -> None:
     panda, far = casts["panda"], np.array([[5.0, 0.0, 0.0]])
     in_the_way = panda.judge.centers(panda.start[None])[0, -1:] + 1e-3

@@ -274,13 +274,17 @@ class RepeatedLaunch:
         self._changes: list[Callable[[Any], None]] | None = None
 
     def __call__(self, *changed: Argument) -> None:
-        """Runs it with these arguments."""
+        """Runs it with these arguments.
+
+        From the second call on None stands for the argument of the last call, in the same place.
+        """
         began = next(launch_times)
         try:
             readers.add(began)  # see there for the order
             if self._changes is not None:
                 for index, change in enumerate(self._changes):
-                    change(changed[index])
+                    if changed[index] is not None:
+                        change(changed[index])
                 self._command.rerun()
                 return
             arguments = list(self._arguments)

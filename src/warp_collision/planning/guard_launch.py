@@ -139,12 +139,15 @@ class GuardedRobots:
         self._root = root_frames(placed.base_pose, like, 1)
         self._links: Any = None
         self._version: Any = None
-        self._launch: Callable[[SceneTables], None]
+        self._launched: SceneTables | None = None
+        self._launch: Callable[[SceneTables | None], None]
 
     def run(self) -> None:
         """One step of all robots, from what is given."""
-        robot, world, _, ignore, *_ = self._placed
-        tables = scene_with_contacts(ignore, robot, world).completed(guard_step, self.n_robots)
+        placed = self._placed
+        robot, world = placed.robot, placed.world
+        scene = scene_with_contacts(placed.ignore, robot, world)
+        tables = scene.completed(guard_step, self.n_robots)
         version = version_as_fitted(world)
         changed = version is None or version != self._version
         # What a graph replays sees later changes by proving the brakings again each time.
@@ -160,14 +163,17 @@ class GuardedRobots:
         if changed != self._was_changed:
             self._call[0] = int(changed)
             self._was_changed = changed
-        self._version = version
+        # None: those of the last step, which are where they were.
+        given = None if tables is self._launched and not changed else tables
         if self._max_seconds is None:
-            self._launch(tables)
+            self._launch(given)
         else:
-            self._launch_within(tables, self._max_seconds)
+            self._launch_within(given, self._max_seconds)
+        self._version, self._launched = version, tables  # not where an interrupt has ended it
 
     def _prepare(self) -> None:
         """Looks up what belongs to the robot with what is attached to it."""
+        self._launched = None
         placed, n = self._placed, self.n_robots
         self._links, device = placed.robot.sphere_links, placed.world.device
         tables, pairs = robot_tables(placed.robot, placed.self_collision, device)
@@ -185,12 +191,12 @@ class GuardedRobots:
         if device == CPU and n <= _FEW:
             self._launch = RepeatedLaunch(guard_step, (n, 1), self._arguments, (_SCENE,))
 
-    def _launch_many(self, tables: SceneTables) -> None:
+    def _launch_many(self, tables: SceneTables | None) -> None:
         n, arguments = self.n_robots, list(self._arguments)
-        arguments[_SCENE] = tables
+        arguments[_SCENE] = tables or self._launched
         launch(guard_step, (n, 1), *arguments, device=self.given.device, items=1024 * n)
 
-    def _launch_within(self, tables: SceneTables, seconds: float) -> None:
+    def _launch_within(self, tables: SceneTables | None, seconds: float) -> None:
         """Leaves as many evaluations as the slowest ones so far would allow in a time."""
         if self._slowest > 0.0:
             left = int(seconds / self._slowest)

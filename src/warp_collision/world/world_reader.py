@@ -211,13 +211,17 @@ class WorldReader:
 
 
 def version_of(world: WorldReader) -> Any:
-    """Changes with each edit of a world that torch sees; None where it cannot be told."""
+    """Changes with each edit of a world that torch sees, and where its tables move.
+
+    None where it cannot be told.
+    """
     storage = world._storage
     tables, slots = storage.tables, world._slots
     if slots.tracks_poses:
         if slots.differentiable_rows(tables.mesh_from_world) is not tables.mesh_from_world:
             return None
-    return storage.scene.handle, [table._version for table in tables if table is not None]
+    known = [(part._version, part.data_ptr()) for part in tables if part is not None]
+    return storage.scene.handle, known
 
 
 def version_as_fitted(world: WorldReader) -> Any:
@@ -228,4 +232,5 @@ def version_as_fitted(world: WorldReader) -> Any:
     fitted = None if world._slots.tracks_poses else world._acceleration.fitted
     if fitted is None:
         return version_of(world)
-    return fitted, world._storage.tables.enabled._version
+    enabled = world._storage.tables.enabled  # the only table of a launch that it does not compare
+    return fitted, enabled._version, enabled.data_ptr()
