@@ -96,7 +96,7 @@ def write_motion_bounds(
     half: float,
     bounds: wp.array[wp.vec4],
 ):
-    """On a CPU `acceleration_bound` and both of `tracking_deviation` of bodies, up to rounding.
+    """On a CPU `acceleration_bound` and both of `tracking_deviation` of bodies, with their bits.
 
     Args:
         states: of the frames, and behind them what `write_joint_limits` keeps of each. The root
