@@ -36,6 +36,16 @@ def is_func_transformed() -> bool:
     return torch._C._are_functorch_transforms_active()
 
 
+def apply_outside(function: Any, tensor: Tensor, *others: Any) -> Any:
+    """`function.apply` of an autograd Function where no transform is active, in half the time.
+
+    As there, a tensor that has left its transform is the one inside of it.
+    """
+    functorch: Any = torch._C._functorch  # pyright: ignore[reportAttributeAccessIssue]
+    beneath: Any = super(torch.autograd.Function, function)
+    return beneath.apply(functorch.unwrap_if_dead(tensor), *others)
+
+
 def has_hidden_values(tensor: Tensor) -> bool:
     """Whether code cannot read the values of a tensor: batched by `vmap`, or without any.
 

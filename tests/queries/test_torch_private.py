@@ -106,3 +106,34 @@ def test_a_compiled_backward_that_is_differentiated_is_seen() -> None:
     from torch._functorch._aot_autograd import runtime_wrappers
 
     assert "def _double_backward(" in inspect.getsource(runtime_wrappers)
+
+
+class Scaled(torch.autograd.Function):
+    """A multiple; its forward reads memory, as launches do."""
+
+    @staticmethod
+    def forward(ctx, x, factor):
+        assert x.data_ptr()
+        ctx.factor = factor
+        return factor * x
+
+    @staticmethod
+    def backward(ctx, upstream):
+        return ctx.factor * upstream, None
+
+
+def test_functions_are_applied_outside_of_transforms() -> None:
+    x = torch.rand(3, requires_grad=True)
+    result = torch_private.apply_outside(Scaled, x, 3.0)
+    assert torch.equal(result, Scaled.apply(x, 3.0))
+    result.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [3.0] * 3
+
+
+def test_what_has_left_a_transform_is_the_tensor_inside() -> None:
+    left: list[Tensor] = []
+    func.grad(lambda x: (left.append(x), x.sum())[1])(torch.arange(3.0))
+    with pytest.raises(RuntimeError, match="data"):
+        left[0].data_ptr()
+    assert torch_private.apply_outside(Scaled, left[0], 3.0).tolist() == [0.0, 3.0, 6.0]

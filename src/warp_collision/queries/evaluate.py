@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from warp_collision import validate
+from warp_collision import torch_private, validate
 from warp_collision.queries import dispatch
 from warp_collision.queries.autograd import Direct, DirectWithGradients
 from warp_collision.queries.query import Query
@@ -79,7 +79,8 @@ def evaluate(
             reports = query.reports_gradients
             if records and spheres.requires_grad:
                 function = DirectWithGradients if reports else Direct
-                return function.apply(spheres, (query, scene, env_index, operands))
+                call = query, scene, env_index, operands
+                return torch_private.apply_outside(function, spheres, call)
             outputs = query.run(spheres, scene, env_index, operands, reports)
             return outputs if reports else outputs[0]
     if query.derivative is None:
