@@ -123,12 +123,13 @@ def test_threads_leave_the_log_level(device: torch.device) -> None:
 
 # -- changes --------------------------------------------------------------------------------------
 
+# Threads that change poses with a gradient let few queries end.
 CASES = [
-    *((change, 5) for change in CHANGES),
+    *((change, 5) for change in CHANGES if change != "track"),
     ("remove and add", 20),
 ]
 FEW, MANY = 4, 60
-MORE = [*CASES, *((change, 20) for change in ("move", "grow", "replace", "load"))]
+MORE = [*CASES, ("track", 5), *((change, 20) for change in ("move", "grow", "replace", "load"))]
 # The order of sums is not told with a tree over the meshes, nor with gradients by poses: rounding
 # of gradients that are as large as 60, the speed being a factor of theirs.
 ROUNDING = 2e-5
