@@ -32,8 +32,8 @@ POSES = torch.tensor(  # of the arm while images are taken
 UR5_POSES = torch.tensor(
     [
         [0.0, -1.6, 1.4, -1.4, -1.57, 0.0],
-        [1.3, -1.2, 0.9, -0.8, -1.2, 0.5],
-        [-1.4, -1.0, 1.6, -1.9, -1.7, -0.6],
+        [1.3, -1.5, 1.3, -1.2, -1.2, 0.5],
+        [-1.4, -1.4, 1.6, -1.9, -1.7, -0.6],
     ]
 )
 
@@ -239,6 +239,12 @@ class Studio(NamedTuple):
             for joints in self.poses
             for pose in views
         ]
+
+    @property
+    def room(self) -> float:
+        """Least distance of the arm to an obstacle while images are taken [m]."""
+        rows = self.poses.double().numpy()
+        return min(self.judge.judge(row[None], self.scene).world for row in rows)
 
     @property
     def stands(self) -> list[tuple[str, str]]:

@@ -20,10 +20,12 @@ from depth_scenes import look
 from warp_collision.examples import load_panda
 from warp_collision.planning import optimize_paths
 
-# Beside and behind the robot, looking into shelves at the middle of the scene.
-EYES, MIDDLE = ((-0.3, -1.5, 0.9), (-0.3, 1.5, 0.9), (-0.5, 0.0, 1.5)), (0.4, 0.0, 0.3)
+# Behind the robot, on both sides of it and above, from where they look into shelves and cages.
+EYES, MIDDLE = ((-0.6, -1.2, 0.6), (-0.6, 1.2, 0.6), (-0.6, 0.0, 1.4)), (0.4, 0.0, 0.3)
 LENS, SIZE = (520.0, 520.0, 319.5, 239.5), (480, 640)
 BOUNDS, VOXEL, FARTHEST = ((-0.9, -1.2, -0.6), (1.2, 1.2, 1.5)), 0.01, 3.0  # [m]
+MARGIN = 0.02  # [m] around the robot at start and goal: it is known to fit there
+TRIES = 2  # of the planner, with other random numbers
 IMAGES = 3  # of each camera: what one lacks, as a pixel without a return, another one has
 NOISE = 0.001  # [m], and for each metre
 
@@ -78,7 +80,7 @@ def plan(
     seen: wc.OccupancyMap,
     robot: wc.RobotSpheres,
     margin: float,
-    tries: int = 1,
+    tries: int,
 ) -> tuple[str, Any]:
     """How start and goal stand to the map, and the path (horizon, 7) that is free of it, or None.
 
@@ -113,11 +115,11 @@ def plan(
 def add_options(parser: Any) -> None:
     """Which problems, and what is taken for free."""
     parser.add_argument("--problems", nargs="+", default=[*problems()], metavar="NAME")
-    parser.add_argument("--margin", type=float, default=0.02, help="around the robot [m]")
-    parser.add_argument("--tries", type=int, default=1, help="of the planner (default 1)")
+    parser.add_argument("--margin", type=float, default=MARGIN, help="around the robot [m]")
+    parser.add_argument("--tries", type=int, default=TRIES, help="of the planner")
 
 
-def solve(names: list[str], margin: float, tries: int = 1) -> dict[str, np.ndarray]:
+def solve(names: list[str], margin: float = MARGIN, tries: int = TRIES) -> dict[str, np.ndarray]:
     """By how start and goal stand to the map: problems, those solved, and paths that hit."""
     from path_judge import Judge, Scene
 
