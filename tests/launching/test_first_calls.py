@@ -113,6 +113,7 @@ def test_the_end_of_a_load_ends_the_waiting(monkeypatch: pytest.MonkeyPatch) -> 
                 raise error
 
     load()
+    threads[0].join(30.0)  # else the next load sees it too, if it ends late
     with pytest.raises(ValueError, match="no kernel"):
         load(ValueError("no kernel"))
     assert len(threads) == 2
