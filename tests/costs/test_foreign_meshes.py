@@ -180,22 +180,24 @@ def test_the_next_mesh_with_the_same_id(kind: str, device: torch.device) -> None
     spheres = around(body, device)
     caller = Caller([warp_mesh(body, device)], device)
     caller.cost(kind, spheres)
-    reused = False
-    for _ in range(40):
-        old = int(caller.ids[0, 0])
+    gone = {}  # of ids that were asked for, whether the body was mirrored
+    for turn in range(20):
+        gone[int(caller.ids[0, 0])] = turn % 2
         caller.meshes.clear()
         gc.collect()
         body = mirrored(body)
-        caller.meshes.append(warp_mesh(body, device))
-        reused |= caller.meshes[0].id == old
+        for _ in range(20):
+            caller.meshes.append(warp_mesh(body, device))
+            if is_reused := gone.get(caller.meshes[-1].id) == turn % 2:
+                break
         # As a Warp kernel would write it: torch is not told.
         if device.type == "cpu":
-            caller.ids.numpy()[0, 0] = caller.meshes[0].id
+            caller.ids.numpy()[0, 0] = caller.meshes[-1].id
         else:
-            caller.ids[0, 0] = caller.meshes[0].id
+            caller.ids[0, 0] = caller.meshes[-1].id
         cost = caller.cost(kind, spheres)
         torch.testing.assert_close(cost, expected(kind, spheres, body), rtol=1e-5, atol=1e-6)
-        if reused:
+        if is_reused:
             return
     pytest.skip("no id was used again")
 

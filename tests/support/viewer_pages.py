@@ -97,7 +97,7 @@ def until(condition, seconds: float = 180.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)
+        time.sleep(0.005)
 
 
 def hear_gizmo(viewer: Viewer, phase: str, pose: tuple[float, ...] = ()) -> None:
