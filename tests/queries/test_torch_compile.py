@@ -35,6 +35,8 @@ pytestmark = pytest.mark.filterwarnings(JIT_WARNING)
 
 HAS_COMPILER = bool(os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++"))
 needs_inductor = pytest.mark.skipif(not HAS_COMPILER, reason="inductor needs a C++ compiler")
+# Without vectors, which it compiles something to find, and without headers compiled beforehand.
+INDUCTOR = {"cpp.vec_isa_ok": False, "cpp_cache_precompile_headers": False}
 
 
 @pytest.fixture(autouse=True)
@@ -99,10 +101,25 @@ def test_aot_eager_dynamic(dear_case: Case) -> None:
 
 @needs_inductor
 def test_inductor(device: torch.device) -> None:
-    """For one function; the slow part has all. Up to its code generator the others are alike."""
-    case = case_of("sphere_cost", device)
-    gradient = backward(whole(case.loss, "inductor"), case.spheres)
-    assert_same(gradient, backward(case.loss, case.spheres))
+    """For one function; the slow part has all. Up to its code generator the others are alike.
+
+    Distances have no options. The product of upstream and gradient is all that it writes a kernel
+    for, which takes a compiler seconds.
+    """
+    case = case_of("signed_distance", device)
+    points = case.spheres[..., :3].contiguous()
+
+    def distance(points: Tensor) -> Tensor:
+        return signed_distance_of(points, case.world).distance
+
+    compiled = whole(distance, "inductor", options=INDUCTOR)
+    values, gradients = [], []
+    for function in (compiled, distance):
+        leaf = points.clone().requires_grad_(True)
+        values.append(function(leaf))
+        gradients += torch.autograd.grad(values[-1], leaf, case.upstream)
+    assert_same(*values)
+    assert_same(*gradients)
 
 
 @needs_inductor
