@@ -286,12 +286,13 @@ class SphereLayout:
         points, n_frames = self.kinematics.local_points, self.kinematics.n_frames
         links = ranges_of_links(self.sphere_links)
         groups, groups_of = groups_of_links(links)
-        group_balls = bounding_balls(points, groups)
+        balls = _kept_balls(points.tobytes(), np.concatenate((groups, links)).tobytes())
+        of_groups, of_links = slice(len(groups)), slice(len(groups), None)
         bodies = zeros_of(RobotBody, len(links))
         owners = self.kinematics.point_frames[links[:, 0]]
         bodies["frame"], bodies["first_group"] = owners, groups_of[:, 0]
         bodies["begin"], bodies["end"] = links.T
-        bodies["center"], bodies["radius"], bodies["spread"] = bounding_balls(points, links)
+        bodies["center"], bodies["radius"], bodies["spread"] = (part[of_links] for part in balls)
         pieces, bodies["first_piece"] = _convex_rows(self._pieces)
         pieces, bodies["surface"] = self._with_surfaces(pieces)
         bodies["n_pieces"] = [*map(len, self._pieces)]
@@ -303,13 +304,14 @@ class SphereLayout:
             offsets[i] = offsets[joint.parent] + offset
         with np.errstate(over="ignore"):  # beyond 1e19 m it is infinite, and nothing is free
             far = np.linalg.norm(bodies["center"], axis=1) + bodies["radius"]
+        group_balls = np.column_stack((balls.centers[of_groups], balls.radii[of_groups]))
         base = self.kinematics.tables(device)
         tables = RobotTables(
             base.frames,
             torch.from_numpy(as_bytes(self._in_envs(bodies))).to(device),
             torch.from_numpy(ranges_of_frames(owners, n_frames)).to(device),
             base.points,
-            torch.from_numpy(np.column_stack(group_balls[:2]).astype(np.float32)).to(device),
+            torch.from_numpy(group_balls.astype(np.float32)).to(device),
             torch.from_numpy(pieces).to(device),
             float((offsets[owners] + far).max(initial=0.0)),
             len(self._absent),
@@ -411,6 +413,15 @@ class Balls(NamedTuple):
     centers: np.ndarray
     radii: np.ndarray
     spreads: np.ndarray
+
+
+@functools.lru_cache(maxsize=32)
+def _kept_balls(spheres: bytes, ranges: bytes) -> Balls:
+    """`bounding_balls` of float64 and int32 arrays: reading a robot makes three equal layouts."""
+    return bounding_balls(
+        np.frombuffer(spheres, np.float64).reshape(-1, 4),
+        np.frombuffer(ranges, np.int32).reshape(-1, 2),
+    )
 
 
 def bounding_balls(spheres: np.ndarray, ranges: np.ndarray) -> Balls:
