@@ -559,10 +559,10 @@ def test_values_beyond_float32_are_errors(tmp_path):
 
 @pytest.mark.parametrize("sent", mostly_slow((signal.SIGTERM, signal.SIGINT), (signal.SIGINT,)))
 def test_a_signal_loses_nothing(tmp_path, sent):
-    write_paths(tmp_path, 400)
+    write_paths(tmp_path, 160)
     command = [sys.executable, "-m", "warp_collision.cli", "label", tmp_path / "paths.parquet"]
     command += [f"--robot={PANDA}", f"--world={tmp_path / 'worlds'}", f"--out={tmp_path / 'out'}"]
-    command += ["--device=cpu", "--batch-rows=2", "--part-rows=100"]
+    command += ["--device=cpu", "--batch-rows=2", "--part-rows=40"]
     with subprocess.Popen(
         [*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -577,10 +577,10 @@ def test_a_signal_loses_nothing(tmp_path, sent):
     assert "interrupted: what was labelled is written" in errors
     assert "Traceback" not in errors
     written = read(tmp_path / "out")
-    assert 100 <= len(written) < 400
+    assert 40 <= len(written) < 160
     assert f"{len(written)} paths labelled" in told
-    assert label(tmp_path, "out", "--batch-rows=2", "--part-rows=100", "--quiet") == 0
-    assert sorted(read(tmp_path / "out")["row"]) == [*range(400)]
+    assert label(tmp_path, "out", "--batch-rows=2", "--part-rows=40", "--quiet") == 0
+    assert sorted(read(tmp_path / "out")["row"]) == [*range(160)]
 
 
 @pytest.mark.slow
