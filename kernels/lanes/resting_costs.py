@@ -47,10 +47,7 @@ SUMS = """
     const I is_hit = asked & (distance < reach + padding) & (depth > 0.0f);
     if (!any(is_hit)) return unknown;
     shape_distance(local, normal);  // here alone the gradient takes time
-    if (exact.is_rotated) {
-        rotate(exact.rotation, normal, -1.0f, term);
-        for (int i = 0; i < 3; ++i) normal[i] = term[i];
-    }
+    turn_back(normal);
     const I is_square = depth <= eta;
     const F slope = is_square ? depth / eta : one;
     const F value = is_square ? 0.5f * depth * slope : depth - 0.5f * eta;

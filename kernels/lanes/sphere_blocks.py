@@ -72,12 +72,30 @@ def memory_of(a: wp.array[wp.float32]) -> wp.uint64:
 # Loads eight spheres; behind the last one that one again.
 LOAD = f"""
     const auto load = [&](wp::uint64 pointer, F* columns) __attribute__((always_inline)) {{
-        const wp::float32* row[8];
-        for (int i = 0; i < 8; ++i)
-            row[i] = (const wp::float32*)pointer + 4 * (i < block.count ? i : block.count - 1);
-        for (int i = 0; i < 4; ++i)
-            columns[i] = F{{row[0][i], row[1][i], row[2][i], row[3][i], row[4][i], row[5][i],
-                row[6][i], row[7][i]}};
+        const wp::float32* const rows = (const wp::float32*)pointer;
+        if (block.count == 8) {{
+            // Rows i and i + 4 side by side, of which each half is transposed.
+            F row[4], pair[4];
+            for (int i = 0; i < 4; ++i)
+                row[i] = __builtin_shufflevector(*(const Q*)(rows + 4 * i),
+                    *(const Q*)(rows + 4 * i + 16), 0, 1, 2, 3, 4, 5, 6, 7);
+            for (int i = 0; i < 2; ++i) {{
+                pair[2 * i] = __builtin_shufflevector(row[2 * i], row[2 * i + 1],
+                    0, 8, 1, 9, 4, 12, 5, 13);
+                pair[2 * i + 1] = __builtin_shufflevector(row[2 * i], row[2 * i + 1],
+                    2, 10, 3, 11, 6, 14, 7, 15);
+            }}
+            for (int i = 0; i < 2; ++i) {{
+                columns[2 * i] = __builtin_shufflevector(pair[i], pair[2 + i],
+                    0, 1, 8, 9, 4, 5, 12, 13);
+                columns[2 * i + 1] = __builtin_shufflevector(pair[i], pair[2 + i],
+                    2, 3, 10, 11, 6, 7, 14, 15);
+            }}
+            return;
+        }}
+        for (int lane = 0; lane < 8; ++lane)
+            for (int i = 0; i < 4; ++i)
+                columns[i][lane] = rows[4 * (lane < block.count ? lane : block.count - 1) + i];
     }};
     const auto square_of = [](const F* x) __attribute__((always_inline)) -> F {{
         return x[0] * x[0] + x[1] * x[1] + x[2] * x[2];
@@ -234,21 +252,33 @@ for _kind in (Shape.CUBOID, Shape.CYLINDER, Shape.CONE, Shape.HALF_SPACE):
     SHAPE = SHAPE.replace(f"== {_kind.name}", f"== {int(_kind)}")
 SHAPE = SHAPE.replace("TINY", f"{POINT}f").replace("ENDLESS", f"{FAR}f")
 
-# The centers in the frame of a shape, and in which lanes rounding need not be looked at.
+# The centers in the frames of an obstacle and of its shape, and in which lanes rounding need not be
+# looked at.
 PLACE = f"""
     // Far from the origin rounding counts; see `uncertainty`.
     const wp::float32 offset = wp::sqrt(wp::dot(pose.p, pose.p));
     const wp::float32 negligible = eta > {NEGLIGIBLE}f ? eta : {NEGLIGIBLE}f;
+    const auto in_obstacle = [&](const F* point, F* result) __attribute__((always_inline)) {{
+        rotate(pose.q, point, 1.0f, result);
+        for (int i = 0; i < 3; ++i) result[i] = result[i] + pose.p[i];
+    }};
+    const auto in_shape = [&](const F* point, F* result) __attribute__((always_inline)) {{
+        F moved[3];
+        for (int i = 0; i < 3; ++i) result[i] = moved[i] = point[i] - exact.center[i];
+        if (exact.is_rotated) rotate(exact.rotation, moved, 1.0f, result);
+    }};
+    // A direction of the shape, in the frame of the obstacle.
+    const auto turn_back = [&](F* direction) __attribute__((always_inline)) {{
+        if (!exact.is_rotated) return;
+        const F turned[3] = {{direction[0], direction[1], direction[2]}};
+        rotate(exact.rotation, turned, -1.0f, direction);
+    }};
     F at[3], local[3];
-    rotate(pose.q, center, 1.0f, at);
-    for (int i = 0; i < 3; ++i) at[i] = at[i] + pose.p[i];
+    in_obstacle(center, at);
+    in_shape(at, local);
     const I is_near = at[0] * at[0] + at[1] * at[1] + at[2] * at[2] < {FARTHEST}f * {FARTHEST}f;
-    for (int i = 0; i < 3; ++i) local[i] = at[i] - exact.center[i];
-    if (exact.is_rotated) {{
-        rotate(exact.rotation, local, 1.0f, at);
-        for (int i = 0; i < 3; ++i) local[i] = at[i];
-    }}
     const I is_known = ({ROUND_OFF}f * (COORDINATES) <= negligible) & is_near;
+    (void)turn_back;
 """
 
 

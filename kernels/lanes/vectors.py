@@ -19,6 +19,7 @@ SHAPE_ROUNDING = wp.constant(20.0 * EPSILON)
 PREAMBLE = """
     typedef wp::float32 F __attribute__((vector_size(32), aligned(4)));
     typedef wp::int32 I __attribute__((vector_size(32), aligned(4)));
+    typedef wp::float32 Q __attribute__((vector_size(16), aligned(4)));
     const auto bits_of = [](I mask) __attribute__((always_inline)) -> wp::uint32 {
         typedef bool B __attribute__((ext_vector_type(8)));
         return __builtin_bit_cast(unsigned char, __builtin_convertvector(mask, B));

@@ -11,7 +11,7 @@ import warp as wp
 from exact_scenes import build, library_shape, random_scene
 from exact_shapes import half_space
 from lane_scenes import WITHOUT_FORMULA, fill, random_pose
-from warp_collision import Cuboid, Cylinder, MeshWorld, Sphere
+from warp_collision import Capsule, Cone, Cuboid, Cylinder, MeshWorld, Sphere
 from warp_collision.devices import CPU
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.swept_cost import swept_vjp
@@ -30,10 +30,15 @@ Tensor = torch.Tensor
 
 
 def asked(
-    eta: float, *, weight: float = 0.7, dt: float | None = None, min_speed: float | None = None
+    eta: float,
+    *,
+    weight: float = 0.7,
+    tolerance: float = 0.001,
+    dt: float | None = None,
+    min_speed: float | None = None,
 ) -> dict[Query, tuple[Tensor | None, ...]]:
     """What is asked of all queries in lanes."""
-    numbers = weight, eta, 0.001, dt, min_speed
+    numbers = weight, eta, tolerance, dt, min_speed
     parameters = tuple(None if x is None else torch.tensor([x]) for x in numbers)
     return {
         SPHERE_COST: parameters[:2],
@@ -69,10 +74,10 @@ def assert_same(
     scene: Scene,
     env_index: Tensor | None = None,
     eta: float = 0.02,
-    **scale: float,
+    **options: float,
 ) -> list[Tensor]:
     """Compares bits, signs of zeros too, but not those of NaN; returns what `SPHERE_COST` finds."""
-    for query, parameters in asked(eta, **scale).items():
+    for query, parameters in asked(eta, **options).items():
         for with_gradients in (True, False):
             operands = query, spheres, scene, env_index, parameters, with_gradients
             found = outputs(*operands)
@@ -151,7 +156,7 @@ def random_walks(rng: np.random.Generator, shape: tuple[int, ...], step: float) 
     return spheres
 
 
-@pytest.mark.parametrize("step", [0.0, 0.001, 0.02, 0.2])
+@pytest.mark.parametrize("step", [0.0, 1e-7, 0.001, 0.02, 0.2, 0.5])
 def test_motions(step: float) -> None:
     rng = np.random.default_rng(int(1000 * step))
     world = build([random_scene(rng, 20, padding=0.03)], CPU, room=21)
@@ -159,6 +164,28 @@ def test_motions(step: float) -> None:
     spheres = random_walks(rng, (3, 12, 19), step)
     cost, *_ = assert_same(spheres, scene_of(world))
     assert 0.02 < (cost > 0.0).float().mean() < 0.98
+    for eta, tolerance in ((0.0, 1e-4), (0.02, np.inf), (0.3, np.nan), (0.02, 0.05)):
+        assert_same(spheres, scene_of(world), eta=eta, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_motions_through_places_of_symmetry(turned: bool) -> None:
+    """Centers, axes, edges, faces, and motions along them: distances are equal, slopes are 0."""
+    rng = np.random.default_rng(26)
+    places = rng.integers(-3, 4, (1, 200, 40, 3)) / 8.0
+    spheres = torch.from_numpy(np.insert(places, 3, 0.0625, axis=-1)).float()
+    pose = (0.0, 0.0, 0.0, 0.5, 0.5, 0.5, 0.5) if turned else (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
+    for shape in (
+        Cuboid((0.5, 0.25, 0.25)),
+        Sphere(0.125),
+        Capsule(0.125, 0.25),
+        Cylinder(0.125, 0.5),
+        Cone(0.25, 0.5),
+    ):
+        world = MeshWorld(device=CPU)
+        world.add("shape", shape, pose)
+        cost, *_ = assert_same(spheres, scene_of(world), eta=0.125)
+        assert 0.02 < (cost > 0.0).float().mean()
 
 
 @pytest.mark.parametrize("weight", [2.0, 0.0, -1.0, 1e-12, 1e20, np.inf, np.nan])
