@@ -28,7 +28,7 @@ from warp_collision.robot.model.sphere_layout import SphereLayout
 from warp_collision.robot.model.sphere_model import SphereModel
 
 _SAMPLES = 1000  # random configurations, by which pairs of links are sorted
-_SAMPLES_AT_ONCE = 64
+_SAMPLES_AT_ONCE = 256
 _SAMPLES_OF_CONTACTS = 400  # at the neutral configuration
 _ORDINARY_SHARE = 0.25  # of these
 # Joints between two links that may leave spheres on their axes at a constant distance: the axes of
