@@ -335,17 +335,18 @@ def balls_of_links(spheres: Tensor, ranges: np.ndarray) -> tuple[Tensor, Tensor]
 
     Of links without enabled spheres the radius is minus infinity.
     """
+    enabled = ~(spheres[..., 3] < 0.0)
+    points = torch.where(enabled[..., None], spheres[..., :3], 0.0)
+    reaches = torch.where(enabled, spheres[..., 3], -torch.inf)
     centers, radii = [], []
     for begin, end in ranges.tolist():
-        part = spheres[:, begin:end]
-        enabled = ~(part[..., 3] < 0.0)
-        weights = enabled.to(part) / enabled.sum(1, keepdim=True).clamp(min=1)
-        points = torch.where(enabled[..., None], part[..., :3], 0.0)
-        center = (points * weights[..., None]).sum(1)
-        reach = torch.linalg.vector_norm(points - center[:, None], dim=-1) + part[..., 3]
-        reach = torch.where(enabled, reach, -torch.inf).amax(1)
+        weights, part = enabled[:, begin:end].to(spheres), points[:, begin:end]
+        weights = weights / weights.sum(1, keepdim=True).clamp(min=1)
+        center = (part * weights[..., None]).sum(1)
+        distances = torch.linalg.vector_norm(part - center[:, None], dim=-1)
         centers.append(center)
-        radii.append(reach * (1.0 + 1.0e-5) + 1.0e-6)  # by more than the rounding of float32
+        # By more than the rounding of float32.
+        radii.append((distances + reaches[:, begin:end]).amax(1) * (1.0 + 1.0e-5) + 1.0e-6)
     return torch.stack(centers, 1), torch.stack(radii, 1)
 
 
