@@ -90,7 +90,7 @@ def test_a_step_goes_down_and_keeps_the_ends():
 
 
 @pytest.mark.parametrize("pairs", [True, False], ids=["with itself", "world alone"])
-def test_the_derivative_of_collisions_is_that_of_autograd(device, pairs):
+def test_values_and_derivatives_of_collisions_are_those_of_autograd(device, pairs):
     """In envs, at bases, with what is attached in one env, a buffer, and an allowed contact."""
     robot, world = load_panda(), MeshWorld(2, device=device)
     robot.attach("tool", "panda_hand", [[0.0, 0.0, 0.12, 0.03]], envs=[1])
@@ -112,8 +112,9 @@ def test_the_derivative_of_collisions_is_that_of_autograd(device, pairs):
     cost = term(joints, problem=problem)
     assert (cost > 0.0).any(1).all()
     cost.sum().backward()
-    found = CollisionGradient(term, joints.detach(), problem)()
-    torch.testing.assert_close(found, joints.grad, rtol=1e-5, atol=1e-4)
+    direct = CollisionGradient(term, joints.detach(), problem)
+    torch.testing.assert_close(direct(), joints.grad, rtol=1e-5, atol=1e-4)
+    assert torch.equal(direct.cost(), cost)
 
 
 @pytest.mark.parametrize(
