@@ -225,6 +225,30 @@ def test_shortcuts_around_a_disc_come_near_the_shortest_way(device):
     assert {3} <= set(torch.cat(seen).tolist()) <= {3, 5}
 
 
+@pytest.mark.parametrize("refused", [False, True])
+def test_shortcuts_leave_out_a_last_round_that_cannot_gain(refused):
+    """It has the vertices of the round before alone, unless that one is refused."""
+    angle = torch.linspace(torch.pi, 0.0, 5)
+    corners = torch.stack((0.1 + 3.0 * angle.cos(), -0.2 + 2.5 * angle.sin()), dim=1)
+    asked, problem = [], torch.zeros(1, dtype=torch.int64)
+
+    def hits(motions, problem, n_segments):
+        hit = ~beside_disc(motions, 1.0)[:, None]
+        return hit | (refused and len(asked) == 1)
+
+    def near(motions, problem, n_segments):
+        asked.append(int(n_segments.sum()))
+        return hits(motions, problem, n_segments) | (n_segments == 0)[:, None]
+
+    options = {"n_nodes": 20, "numbers": random.Random(0)}
+    paths = pad_start(corners[None], 9)
+    shorter = shorten(paths, problem, hits, near, rounds=2, **options)
+    assert len(asked) == (2 if refused else 1)
+    assert not torch.equal(shorter, paths)
+    assert torch.equal(shorten(shorter, problem, hits, near, rounds=1, **options), shorter)
+    assert len(asked) == (3 if refused else 2)
+
+
 def test_shortcuts_return_what_was_free_where_nothing_is(device):
     paths = random_paths(3, 6, 2).to(device)
     every = lambda motions, *_: torch.ones_like(motions[:, 1:, 0], dtype=torch.bool)  # noqa: E731
