@@ -125,16 +125,14 @@ class _ArraySlot:
         self.is_nothing = False  # whether it is known to point to nothing
 
     def patch(self, tensor: torch.Tensor | None) -> None:
-        self.is_nothing = False
-        if tensor is None:
-            shape = self._nothing
-            self._descriptor.data = 0
-        else:
+        if tensor is not None:
             self._descriptor.data = tensor.data_ptr()
             if tensor.shape == self._shape:
                 return
-            shape = self._in_warp(tensor)
-        self._shape = None
+        else:
+            self._descriptor.data = 0
+        self._shape, self.is_nothing = None, False
+        shape = self._nothing if tensor is None else self._in_warp(tensor)
         stride = self._itemsize
         for axis in reversed(range(len(self._nothing))):
             if shape[axis] > _MAX_INT32 or (stride > _MAX_INT32 and shape[axis] > 1):
@@ -145,7 +143,7 @@ class _ArraySlot:
             self._descriptor.shape[axis] = shape[axis]
             self._descriptor.strides[axis] = min(stride, _MAX_INT32)
             stride *= shape[axis]
-        self._shape = self._nothing if tensor is None else tensor.shape
+        self._shape = None if tensor is None else tensor.shape
         self.is_nothing = tensor is None
 
     def repoint(self, tensor: torch.Tensor) -> None:

@@ -165,16 +165,16 @@ class Query:
                 outputs = (self._allocators[0](spheres, rows), *self._no_gradients)
         if scene.is_moving:
             return self._run_moving(spheres, scene, env_index, parameters, outputs)
-        n = rows.numel()
+        n, device = rows.numel(), spheres.device
         kernel, dim = self.kernel, (1, n) if self.is_flat else outputs[0].shape
-        if self.in_lanes is not None and spheres.device == CPU:
+        if self.in_lanes is not None and device == CPU:
             if self.is_flat or rows[-1] >= _FEW_SPHERES:
                 kernel = self.in_lanes
                 if not self.outputs[0].per_waypoint:
                     dim = (*dim[:-1], -(-dim[-1] // _LANES))  # `blocks_of` would be another call
         tables = scene.completed(kernel, n if self.uses_field else 0)
         written = (*outputs, flags) if self.has_flags else outputs
-        if self.is_flat and n >= MANY and spheres.device == CPU and env_index is None:
+        if self.is_flat and n >= MANY and device == CPU and env_index is None:
             if tables.ignored is None:
                 self._run_many(kernel, spheres, tables, parameters, written)
                 return outputs
@@ -186,7 +186,7 @@ class Query:
             tables,
             *parameters,
             *written,
-            device=spheres.device,
+            device=device,
             items=self.work * n,
         )
         return outputs
