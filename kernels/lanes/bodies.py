@@ -14,7 +14,7 @@ from warp_collision.kernels.box_blocks import FEW, lowest_bit
 from warp_collision.kernels.compiling import named
 from warp_collision.kernels.forward_kinematics import point_in_world
 from warp_collision.kernels.lanes.frames import Lanes, pose_of_lane
-from warp_collision.kernels.lanes.vectors import PLACE_SPHERES, PREAMBLE, SHAPE_ROUNDING
+from warp_collision.kernels.lanes.vectors import FUSED, PLACE_SPHERES, SHAPE_ROUNDING
 from warp_collision.kernels.mesh_distance import WIDEN
 from warp_collision.kernels.mesh_record import ExactShape, Shape, is_exact, load_exact
 from warp_collision.kernels.robot_motion import Robot, RobotBody, body_of
@@ -43,7 +43,7 @@ class BodyInLanes:
 
 
 @wp.func_native(
-    PREAMBLE
+    FUSED
     + """
     wp::uint32 near = 0;
     const F* ball = (const F*)lanes.balls + 5 * index;
@@ -133,7 +133,7 @@ for _kind in (Shape.CUBOID, Shape.CYLINDER, Shape.CONE, Shape.HALF_SPACE):
 
 
 @wp.func_native(
-    PREAMBLE
+    FUSED
     + SHAPE
     + """
     const F* ball = (const F*)lanes.balls + 5 * index;
@@ -157,7 +157,7 @@ def balls_near_shape(
 
 
 @wp.func_native(
-    PREAMBLE
+    FUSED
     + PLACE_SPHERES
     + SHAPE
     + """
@@ -269,7 +269,7 @@ def lanes_free_of(obstacle: Obstacle, query: BodyInLanes, free: wp.uint32) -> wp
 
 
 @wp.func_native(
-    PREAMBLE
+    FUSED
     + """
     const F* ball = (const F*)lanes.balls + 5 * index;
     const I asked = mask_of(bits);

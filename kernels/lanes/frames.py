@@ -15,7 +15,7 @@ from warp_collision.kernels.forward_kinematics import FramePose, RobotFrame, fra
 from warp_collision.kernels.lanes.vectors import (
     EPSILON,
     LARGEST_VALUE,
-    PREAMBLE,
+    FUSED,
     SHAPE_ROUNDING,
 )
 from warp_collision.kernels.robot_motion import Robot, RobotBody, frame_of
@@ -91,7 +91,7 @@ _FACTS = f"""
 
 
 @wp.func_native(
-    PREAMBLE
+    FUSED
     + f"    const wp::float32 largest = {float(LARGEST_VALUE)}f;"
     + """
     F* rows = (F*)lanes.frames;
@@ -147,7 +147,7 @@ def write_frames(robot: Robot, frames: wp.array[RobotFrame], lanes: Lanes):
 
 
 @wp.func_native(
-    PREAMBLE
+    FUSED
     + """
     for (int b = 0; b < robot.n_bodies; ++b) {
         const auto& body = bodies.data[robot.first_body + b];

@@ -24,7 +24,7 @@ from warp_collision.kernels.forward_kinematics import RobotFrame
 from warp_collision.kernels.lanes.bodies import SHAPE
 from warp_collision.kernels.lanes.frames import Lanes
 from warp_collision.kernels.lanes.pairs import LEFT_OUT
-from warp_collision.kernels.lanes.vectors import EPSILON, PLACE_SPHERES, PREAMBLE, SHAPE_ROUNDING
+from warp_collision.kernels.lanes.vectors import EPSILON, FUSED, PLACE_SPHERES, PREAMBLE, SHAPE_ROUNDING
 from warp_collision.kernels.mesh_record import ExactShape
 from warp_collision.kernels.robot_motion import Robot, RobotBody
 from warp_collision.kernels.robot_pairs import BodyPair
@@ -61,9 +61,10 @@ ACCELERATION = """
             const F x = center[0] - row[9], y = center[1] - row[10], z = center[2] - row[11];
             const F arm[3] = {row[5] * z - row[8] * y, row[8] * x - row[2] * z,
                 row[2] * y - row[5] * x};
-            const F rho = length_of(arm) + spread + half * drift;
+            const F resting = length_of(arm) + spread, rho = resting + half * drift;
             bound += rate * (2.0f * drift + rate * rho) + change * rho;
-            drift += rate * rho;
+            // drift + rate * rho, by one fused operation behind the last one.
+            drift = drift * (1.0f + half * rate) + rate * resting;
         }
         return bound;
     };
@@ -114,7 +115,7 @@ _CURVE = """
 
 
 @wp.func_native(
-    PREAMBLE
+    FUSED
     + """
     typedef wp::float64 D __attribute__((vector_size(64), aligned(8)));
     const F* window = (const F*)lanes.window;
@@ -158,7 +159,7 @@ def write_values(lanes: Lanes, degree: int):
 
 
 @wp.func_native(
-    PREAMBLE
+    FUSED
     + f"    const wp::float32 epsilon = {float(EPSILON)}f;"
     + """
     const F* rows = (const F*)lanes.frames;
@@ -208,7 +209,7 @@ def write_twists(robot: Robot, frames: wp.array[RobotFrame], lanes: Lanes, degre
 
 
 @wp.func_native(
-    PREAMBLE
+    FUSED
     + MOTION
     + ACCELERATION
     + f"    const wp::float32 rounding = {float(SHAPE_ROUNDING)}f;"
@@ -257,7 +258,7 @@ RESULT = """
 
 
 @wp.func_native(
-    PREAMBLE
+    FUSED
     + PLACE_SPHERES
     + SHAPE
     + MOTION
@@ -350,45 +351,54 @@ _PAIR = """
 """
 
 
-# Spheres of two bodies whose balls are near.
+# Spheres of two bodies whose balls are near: of the second those near to the first ball, of which a
+# mask has 32. A negative reach has a negative square.
 _SPHERES = """
     I hit = {}, may_hit = {}, open = {}, may_open = {};
     const auto within_reach = [&](const F* a, const F* b, F reach) __attribute__((always_inline)) {
         const F x = a[0] - b[0], y = a[1] - b[1], z = a[2] - b[2];
-        return (x * x + y * y + z * z <= reach * reach) & (reach >= 0.0f);
+        return x * x + y * y + z * z <= reach * size_of(reach);
     };
-    for (int s = one.begin; s < one.end; ++s) {
-        const F* a = spheres + 3 * s;
-        const wp::float32 radius = radii[4 * s] + pair.buffer;
-        if (radii[4 * s] < 0.0f) continue;
-        // Of lanes where the pair is open, hits alone are still looked for.
-        const F limit = (open & is_near ? tolerance : within) + wide;
-        const I is_close = near & within_reach(a, there, limit + (radius + other.radius));
-        if (!any(is_close)) continue;
-        velocity_at(one.frame, a, u);
-        for (int t = other.begin; t < other.end; ++t) {
-            const F* b = spheres + 3 * t;
-            if (radii[4 * t] < 0.0f) continue;
-            const I touch = is_close & within_reach(a, b, limit + (radius + radii[4 * t]));
-            if (!any(touch) || is_left_out(s, t)) continue;
-            const F d[3] = {a[0] - b[0], a[1] - b[1], a[2] - b[2]};
-            const F distance = length_of(d) - (radius + radii[4 * t]);
-            velocity_at(other.frame, b, v);
-            relative(u, v, d, rate);
-            const F length = larger(length_of(d), F{} + 1.0e-3f);
-            const F along = size_of(rate[0] * d[0] + rate[1] * d[1] + rate[2] * d[2]) / length;
-            const F least = distance - half * (along + bend) - error;
-            hit |= touch & (distance < tolerance - error - wide);
-            may_hit |= touch & ~(distance >= tolerance - error + wide);
-            open |= touch & (least < -wide);
-            may_open |= touch & (~(least > wide) | ~(length_of(d) > 2.0e-3f));
+    for (int begin = other.begin; begin < other.end; begin += 32) {
+        wp::uint32 some = 0;
+        for (int t = begin; t < wp::min(begin + 32, other.end); ++t) {
+            const F reach = within + wide + (one.radius + pair.buffer + radii[4 * t]);
+            if (radii[4 * t] >= 0.0f && any(near & within_reach(spheres + 3 * t, here, reach)))
+                some |= 1u << (t - begin);
+        }
+        for (int s = one.begin; some && s < one.end; ++s) {
+            const F* a = spheres + 3 * s;
+            const wp::float32 radius = radii[4 * s] + pair.buffer;
+            if (radii[4 * s] < 0.0f) continue;
+            // Of lanes where the pair is open, hits alone are still looked for.
+            const F reach = (open & is_near ? tolerance : within) + wide + radius;
+            const I is_close = near & within_reach(a, there, reach + other.radius);
+            if (!any(is_close)) continue;
+            velocity_at(one.frame, a, u);
+            for (wp::uint32 rest = some; rest; rest &= rest - 1) {
+                const int t = begin + __builtin_ctz(rest);
+                const F* b = spheres + 3 * t;
+                const I touch = is_close & within_reach(a, b, reach + radii[4 * t]);
+                if (!any(touch) || is_left_out(s, t)) continue;
+                const F d[3] = {a[0] - b[0], a[1] - b[1], a[2] - b[2]};
+                const F distance = length_of(d) - (radius + radii[4 * t]);
+                velocity_at(other.frame, b, v);
+                relative(u, v, d, rate);
+                const F length = larger(length_of(d), F{} + 1.0e-3f);
+                const F along = size_of(rate[0] * d[0] + rate[1] * d[1] + rate[2] * d[2]) / length;
+                const F least = distance - half * (along + bend) - error;
+                hit |= touch & (distance < tolerance - error - wide);
+                may_hit |= touch & ~(distance >= tolerance - error + wide);
+                open |= touch & (least < -wide);
+                may_open |= touch & (~(least > wide) | ~(length_of(d) > 2.0e-3f));
+            }
         }
     }
 """
 
 
 @wp.func_native(
-    PREAMBLE
+    FUSED
     + PLACE_SPHERES
     + MOTION
     + ACCELERATION
