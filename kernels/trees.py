@@ -189,6 +189,15 @@ def connect(
 
 
 @wp.func
+def length_along(line: wp.array2d[wp.float32], count: int, length: float) -> float:
+    """Adds the lengths of the first parts of a line to a length, one after the other."""
+    total = float(length)
+    for k in range(count):
+        total += distance(line[k], line[k + 1], line.shape[1])
+    return total
+
+
+@wp.func
 def join(
     trees: Trees,
     problem: int,

@@ -14,8 +14,8 @@ import warp as wp
 from warp_collision.kernels.forward_kinematics import FramePose, RobotFrame, frame_at_value
 from warp_collision.kernels.lanes.vectors import (
     EPSILON,
-    LARGEST_VALUE,
     FUSED,
+    LARGEST_VALUE,
     SHAPE_ROUNDING,
 )
 from warp_collision.kernels.robot_motion import Robot, RobotBody, frame_of

@@ -1,14 +1,17 @@
 """Trees of configurations with the proofs of their motions: many rounds of RRT-Connect at once.
 
 One thread has a problem. It does what the kernels of `trees` and the check between them do in a
-launch for each step, and finds the same paths.
+launch for each step, and finds the same paths. It leaves out what does not change them: proofs of
+motions whose ends are in collision, and lines between the trees that make longer paths than one
+that is free.
 """
 
 import warp as wp
 
 from warp_collision.kernels.compiling import OPTIONS
 from warp_collision.kernels.forward_kinematics import vec1i
-from warp_collision.kernels.lanes.configurations import behind, row_from
+from warp_collision.kernels.lanes.configurations import behind, free_in_env, lanes_of, row_from
+from warp_collision.kernels.lanes.frames import place_lanes, write_pose
 from warp_collision.kernels.lanes.paths import (
     SEGMENTS,
     VECTOR_BYTES,
@@ -16,7 +19,8 @@ from warp_collision.kernels.lanes.paths import (
     check_segments,
     motions_of,
 )
-from warp_collision.kernels.robot_motion import MovingFrame, Robot, robot_in_env
+from warp_collision.kernels.lanes.vectors import LANES
+from warp_collision.kernels.robot_motion import MovingFrame, Robot, robot_in_env, root_at
 from warp_collision.kernels.robot_pairs import BodyPair
 from warp_collision.kernels.scene_walk import Scene, env_of_row
 from warp_collision.kernels.trees import (
@@ -25,6 +29,8 @@ from warp_collision.kernels.trees import (
     count_of,
     extend,
     join,
+    length_along,
+    length_to,
     smaller_tree,
     vertices_of,
     write_joints,
@@ -57,6 +63,8 @@ class Steps:
     motion_hit: wp.array2d[wp.bool]  # (m, 1)
     near: wp.array[wp.int32]  # (m,) nodes that they begin at; how many parts
     open: wp.array[wp.int32]  # (m,) lines that are looked at
+    order: wp.array[wp.int32]  # (m,) lines, those of short paths first
+    lengths: wp.array[wp.float32]  # (m,) of the paths by lines
     lines: wp.array3d[wp.float32]  # (m, most_parts + 1, n_joints)
     line_hit: wp.array2d[wp.bool]  # (m, most_parts)
     parts: wp.array[wp.int32]  # (m,) of each line
@@ -67,7 +75,7 @@ class Steps:
 
 def scratch_of_steps(most: int, parts: int, n_joints: int) -> int:
     """Bytes of `Steps`, rounded up to vectors, so that what follows is aligned."""
-    n_bytes = most * (4 * (2 + parts + 1) * n_joints + 4 * 5 + 1 + parts)
+    n_bytes = most * (4 * (2 + parts + 1) * n_joints + 4 * 7 + 1 + parts)
     return -(-n_bytes // VECTOR_BYTES) * VECTOR_BYTES
 
 
@@ -86,7 +94,9 @@ def steps_of(scratch: wp.uint64, rounds: Rounds, n_joints: int) -> Steps:
     steps.open = wp.array(ptr=behind(at, 4 * m), shape=(m,), dtype=wp.int32)
     steps.parts = wp.array(ptr=behind(at, 8 * m), shape=(m,), dtype=wp.int32)
     steps.links = wp.array(ptr=behind(at, 12 * m), shape=(m,), dtype=wp.vec2i)
-    steps.flags = behind(at, 20 * m)
+    steps.order = wp.array(ptr=behind(at, 20 * m), shape=(m,), dtype=wp.int32)
+    steps.lengths = wp.array(ptr=behind(at, 24 * m), shape=(m,), dtype=wp.float32)
+    steps.flags = behind(at, 28 * m)
     steps.motion_hit = wp.array(ptr=steps.flags, shape=(m, 1), dtype=wp.bool)
     steps.line_hit = wp.array(ptr=behind(steps.flags, m), shape=(m, parts), dtype=wp.bool)
     return steps
@@ -113,10 +123,62 @@ def check_all(
 
 
 @wp.func
-def open_lines(steps: Steps, count: int, done: int) -> int:
-    """Lists the lines that have more parts, and are free so far; returns how many."""
-    n_open = int(0)
+def keep_free_ends(
+    motions: Motions, joints: wp.array3d[wp.float32], count: int, n_segments: wp.array[wp.int32]
+):
+    """Leaves no segments of those paths whose first one ends in collision: no proof finds it free.
+
+    Most motions that are not free end like that, which is known sooner than by a proof.
+    """
+    robot = motions.robot
+    n_joints = joints.shape[2]
+    lanes = lanes_of(robot, motions.lanes.frames)
+    lanes.n_joints = joints.shape[1] * n_joints  # from one end to the next
+    root = root_at(motions.base, motions.owner, 0)
+    begin = int(0)
+    while begin < count:
+        lanes.count = wp.min(LANES, count - begin)
+        lanes.joints = joints.ptr + wp.uint64(4 * (begin * lanes.n_joints + n_joints))
+        for lane in range(lanes.count):
+            write_pose(lanes, lane, robot.n_frames, root.frame_pose)
+        every = (wp.uint32(1) << wp.uint32(lanes.count)) - wp.uint32(1)
+        placed = place_lanes(robot, lanes)
+        free = free_in_env(
+            robot, placed, motions.scene, motions.env, motions.body_pairs, motions.left_out, every
+        )
+        for lane in range(lanes.count):
+            if free & (wp.uint32(1) << wp.uint32(lane)) == wp.uint32(0):
+                n_segments[begin + lane] = 0
+        begin += LANES
+
+
+@wp.func
+def order_lines(trees: Trees, problem: int, steps: Steps, count: int) -> int:
+    """Lists the lines by the lengths of the paths that they make; returns how many there are."""
+    tree = smaller_tree(trees, problem)
+    n_lines = int(0)
     for sample in range(count):
+        parts = steps.parts[sample]
+        if parts > 0:
+            link = steps.links[sample]
+            beyond = length_along(steps.lines[sample], parts, length_to(trees, tree ^ 1, link[1]))
+            length = length_to(trees, tree, link[0]) + beyond
+            steps.lengths[sample] = length
+            at = int(n_lines)
+            while at > 0 and steps.lengths[steps.order[at - 1]] > length:
+                steps.order[at] = steps.order[at - 1]
+                at -= 1
+            steps.order[at] = sample
+            n_lines += 1
+    return n_lines
+
+
+@wp.func
+def open_lines(steps: Steps, begin: int, end: int, done: int) -> int:
+    """Of some lines lists those that have more parts, and are free so far; returns how many."""
+    n_open = int(0)
+    for i in range(begin, end):
+        sample = steps.order[i]
         is_open = steps.parts[sample] > done
         if done > 0 and is_open:
             is_open = not steps.line_hit[sample, done - 1]
@@ -127,11 +189,15 @@ def open_lines(steps: Steps, count: int, done: int) -> int:
 
 
 @wp.func
-def check_lines(motions: Motions, steps: Steps, count: int):
-    """Looks at the parts of lines up to the first hit of each, at those of many lines at once."""
+def check_some(motions: Motions, steps: Steps, begin: int, end: int) -> float:
+    """Looks at the parts of some lines up to the first hit of each.
+
+    Returns the length of the shortest path by one that is free.
+    """
     n_joints = steps.lines.shape[2]
     done = int(0)
-    n_open = open_lines(steps, count, done)
+    n_open = open_lines(steps, begin, end, done)
+    shortest = float(wp.inf)
     while n_open > 0:
         width = wp.max(SEGMENTS / n_open, 1)
         # At most twice as many configurations, and as many parts, as there are motions.
@@ -142,12 +208,34 @@ def check_lines(motions: Motions, steps: Steps, count: int):
             steps.near[i] = steps.parts[steps.open[i]] - done
             for k in range(wp.min(width, steps.near[i]) + 1):
                 write_joints(line[done + k], joints[i, k])
+        keep_free_ends(motions, joints, n_open, steps.near)
         check_all(motions, joints, n_open, steps.near, hit)
         for i in range(n_open):
-            for k in range(wp.min(width, steps.near[i])):
-                steps.line_hit[steps.open[i], done + k] = hit[i, k]
+            sample = steps.open[i]
+            left = steps.parts[sample] - done
+            last = wp.min(width, left)
+            for k in range(last):
+                steps.line_hit[sample, done + k] = hit[i, k]
+            if last == left and not hit[i, last - 1]:
+                shortest = wp.min(shortest, steps.lengths[sample])
         done += width
-        n_open = open_lines(steps, count, done)
+        n_open = open_lines(steps, begin, end, done)
+    return shortest
+
+
+@wp.func
+def check_lines(motions: Motions, steps: Steps, n_lines: int):
+    """Looks at lines, some at a time, until the others make longer paths than a free one."""
+    shortest = float(wp.inf)
+    begin = int(0)
+    while begin < n_lines:
+        end = wp.min(begin + SEGMENTS, n_lines)
+        if steps.lengths[steps.order[begin]] < shortest:
+            shortest = wp.min(shortest, check_some(motions, steps, begin, end))
+        else:  # trees that have met grow no more
+            for i in range(begin, end):
+                steps.line_hit[steps.order[i], 0] = True
+        begin = end
 
 
 @wp.func
@@ -162,11 +250,12 @@ def grow_once(
     steps: Steps,
 ) -> wp.vec2i:
     """A round with some random configurations; returns where the trees meet, or -1."""
-    every = wp.array(ptr=wp.uint64(0), shape=(0,), dtype=wp.int32)
     for sample in range(count):
         state = wp.rand_init(seed, problem * count + sample)
         steps.near[sample] = extend(trees, problem, state, low, high, steps.motions[sample])
-    check_all(motions, steps.motions, count, every, steps.motion_hit)
+        steps.parts[sample] = 1
+    keep_free_ends(motions, steps.motions, count, steps.parts)
+    check_all(motions, steps.motions, count, steps.parts, steps.motion_hit)
     new = count_of(trees, smaller_tree(trees, problem))
     for sample in range(count):
         steps.parts[sample] = 0
@@ -176,7 +265,7 @@ def grow_once(
             steps.parts[sample] = line[0]
             steps.links[sample] = wp.vec2i(new, line[1])
             new += 1
-    check_lines(motions, steps, count)
+    check_lines(motions, steps, order_lines(trees, problem, steps, count))
     return join(trees, problem, count, steps.lines, steps.parts, steps.links, steps.line_hit)
 
 

@@ -24,7 +24,12 @@ from warp_collision.kernels.forward_kinematics import RobotFrame
 from warp_collision.kernels.lanes.bodies import SHAPE
 from warp_collision.kernels.lanes.frames import Lanes
 from warp_collision.kernels.lanes.pairs import LEFT_OUT
-from warp_collision.kernels.lanes.vectors import EPSILON, FUSED, PLACE_SPHERES, PREAMBLE, SHAPE_ROUNDING
+from warp_collision.kernels.lanes.vectors import (
+    EPSILON,
+    FUSED,
+    PLACE_SPHERES,
+    SHAPE_ROUNDING,
+)
 from warp_collision.kernels.mesh_record import ExactShape
 from warp_collision.kernels.robot_motion import Robot, RobotBody
 from warp_collision.kernels.robot_pairs import BodyPair

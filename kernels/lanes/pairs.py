@@ -10,7 +10,7 @@ import warp as wp
 from warp_collision.kernels.box_blocks import lowest_bit
 from warp_collision.kernels.forward_kinematics import point_in_world
 from warp_collision.kernels.lanes.frames import Lanes, pose_of_lane
-from warp_collision.kernels.lanes.vectors import EPSILON, FUSED, PLACE_SPHERES, PREAMBLE
+from warp_collision.kernels.lanes.vectors import EPSILON, FUSED, PLACE_SPHERES
 from warp_collision.kernels.precision import uncertainty
 from warp_collision.kernels.robot_motion import GROUP_SIZE, Robot, RobotBody, body_of
 from warp_collision.kernels.robot_pairs import BodyPair, balls_meet, bodies_touch
