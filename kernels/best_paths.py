@@ -10,46 +10,78 @@ from warp_collision.kernels.trees import distance
 wp.set_module_options(FEW_THREADS)
 
 
-@wp.kernel
-def resample_paths(
-    # operands
-    paths: wp.array3d[wp.float32],  # see `place_nodes`
-    launch_offset: vec1i,  # of this launch in the rows
-    # outputs
-    parts: wp.array2d[wp.int32],  # (rows, n - 1) scratch: parts that each segment is divided into
-    fine: wp.array3d[wp.float32],  # (rows, horizon, n_joints), NaN where a path has more vertices
-):
-    """One thread per path: all its vertices, and points between them, as even as these allow."""
-    row = wp.tid()
-    row += launch_offset[0]
-    path = paths[row]
+@wp.func
+def resample(path: wp.array2d[wp.float32], parts: wp.array[wp.int32], fine: wp.array2d[wp.float32]):
+    """Writes all vertices of a path, and points between them, as even as these allow.
+
+    Args:
+        path: (n, n_joints), see `place_nodes`.
+        parts: (n - 1,) scratch: parts that each segment is divided into.
+        fine: (horizon, n_joints), NaN where the path has more vertices.
+    """
+    horizon = fine.shape[0]
     first, last = first_vertex(path), path.shape[0] - 1
     first = wp.min(first, last - 1)  # also a path without length has a segment
-    n_spare = fine.shape[1] - 1 - (last - first)
+    n_spare = horizon - 1 - (last - first)
     for vertex in range(first, last):
-        parts[row, vertex] = 1
+        parts[vertex] = 1
     for _spare in range(n_spare):  # the widest part is halved, thirded, ... one after another
         widest = float(-1.0)
         chosen = int(first)
         for vertex in range(first, last):
             step = distance(path[vertex], path[vertex + 1], path.shape[1])
-            width = step / float(parts[row, vertex])
+            width = step / float(parts[vertex])
             if width > widest:
                 widest = width
                 chosen = vertex
-        parts[row, chosen] += 1
+        parts[chosen] += 1
     waypoint = int(0)
     for vertex in range(first, last):
-        count = parts[row, vertex]
+        count = parts[vertex]
         for k in range(count):
-            if waypoint < fine.shape[1] - 1:
+            if waypoint < horizon - 1:
                 fraction = float(k) / float(count)
-                interpolate(path[vertex], path[vertex + 1], fraction, fine[row, waypoint])
+                interpolate(path[vertex], path[vertex + 1], fraction, fine[waypoint])
                 waypoint += 1
-    interpolate(path[last], path[last], 0.0, fine[row, fine.shape[1] - 1])
+    interpolate(path[last], path[last], 0.0, fine[horizon - 1])
     if n_spare < 0:
         for v in range(path.shape[1]):
-            fine[row, 0, v] = wp.nan
+            fine[0, v] = wp.nan
+
+
+@wp.func
+def cost_of_path(
+    path: wp.array2d[wp.float32],
+    near: wp.array[wp.bool],
+    hit: wp.array[wp.bool],
+    pace: wp.array[wp.float32],
+) -> float:
+    """What a path's motions cost, where parts near something count twice.
+
+    Infinite where it is not proven free.
+    """
+    cost = float(0.0)
+    for i in range(near.shape[0]):
+        step = cost_of(path[i], path[i + 1], pace)
+        if near[i]:
+            step = wp.where(hit[i], wp.inf, 2.0 * step)
+        cost += step
+    return wp.where(wp.isnan(cost), wp.inf, cost)
+
+
+@wp.kernel
+def resample_paths(
+    # operands
+    paths: wp.array3d[wp.float32],  # see `resample`
+    launch_offset: vec1i,  # of this launch in the rows
+    # outputs
+    parts: wp.array2d[wp.int32],  # (rows, n - 1) scratch
+    fine: wp.array3d[wp.float32],  # (rows, horizon, n_joints)
+):
+    """One thread per path."""
+    row = wp.tid()
+    row += launch_offset[0]
+    resample(paths[row], parts[row], fine[row])
 
 
 @wp.kernel
@@ -61,18 +93,12 @@ def costs_of_paths(
     pace: wp.array[wp.float32],  # (n_joints,), or (0,) for lengths; see `cost_of`
     launch_offset: vec1i,  # of this launch in the rows
     # outputs
-    costs: wp.array[wp.float32],  # (rows,), infinite where a path is not proven free
+    costs: wp.array[wp.float32],  # (rows,)
 ):
-    """One thread per path: what its motions cost, where parts near something count twice."""
+    """One thread per path, see `cost_of_path`."""
     row = wp.tid()
     row += launch_offset[0]
-    cost = float(0.0)
-    for i in range(near.shape[1]):
-        step = cost_of(paths[row, i], paths[row, i + 1], pace)
-        if near[row, i]:
-            step = wp.where(hit[row, i], wp.inf, 2.0 * step)
-        cost += step
-    costs[row] = wp.where(wp.isnan(cost), wp.inf, cost)
+    costs[row] = cost_of_path(paths[row], near[row], hit[row], pace)
 
 
 @wp.kernel

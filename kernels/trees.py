@@ -260,6 +260,23 @@ def vertices_of(trees: Trees, problem: int, meeting: wp.vec2i) -> int:
     return 1 + first + depth_of(trees, 2 * problem + 1, meeting[1])
 
 
+@wp.func
+def write_path(trees: Trees, problem: int, met: wp.vec2i, path: wp.array2d[wp.float32]):
+    """Writes a path (n, n_joints) between roots, with the start repeated before it."""
+    first = 2 * problem
+    second = first + 1
+    most = path.shape[0]
+    common = most - 1 - depth_of(trees, second, met[1])
+    node = int(met[1])
+    for vertex in range(common + 1, most):
+        node = parent_of(trees, second, node)
+        write_joints(node_of(trees, second, node), path[vertex])
+    node = int(met[0])
+    for back in range(common + 1):
+        write_joints(node_of(trees, first, node), path[common - back])
+        node = parent_of(trees, first, node)
+
+
 @wp.kernel
 def extend_trees(
     # operands
@@ -370,16 +387,5 @@ def paths_of_trees(
     """One thread per path: from the root of the first tree to that of the second."""
     row = wp.tid()
     row += launch_offset[0]
-    first = 2 * int(chosen[row])
-    second = first + 1
-    met = meeting[int(chosen[row])]
-    most = paths.shape[1]
-    common = most - 1 - depth_of(trees, second, met[1])
-    node = int(met[1])
-    for vertex in range(common + 1, most):
-        node = parent_of(trees, second, node)
-        write_joints(node_of(trees, second, node), paths[row, vertex])
-    node = int(met[0])
-    for back in range(common + 1):
-        write_joints(node_of(trees, first, node), paths[row, common - back])
-        node = parent_of(trees, first, node)
+    problem = int(chosen[row])
+    write_path(trees, problem, meeting[problem], paths[row])

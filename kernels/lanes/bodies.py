@@ -121,7 +121,8 @@ SHAPE = """
             const F off = a - side[1] * foot, rise = drop + side[0] * foot;
             const F beside = root_of(off * off + rise * rise);
             const I is_inside = (over <= 0.0f) & (below <= 0.0f);
-            return is_inside ? larger(over, below) : ((below > 0.0f) & (a <= x) ? below : beside);
+            const I is_under = (below > 0.0f) & (a <= x);
+            return is_inside ? larger(over, below) : (is_under ? below : beside);
         }
         if (kind == HALF_SPACE) return p[0] * x + p[1] * y + p[2] * z;
         const F along = larger(size_of(p[2]) - z, zero);

@@ -269,6 +269,64 @@ def grow_once(
     return join(trees, problem, count, steps.lines, steps.parts, steps.links, steps.line_hit)
 
 
+@wp.func
+def grow(
+    motions: Motions,
+    trees: Trees,
+    problem: int,
+    rounds: Rounds,
+    low: wp.array[wp.float32],
+    high: wp.array[wp.float32],
+    steps: Steps,
+) -> wp.vec3i:
+    """Rounds until the trees meet, or some; returns where they meet, or -1, and the next round."""
+    met = wp.vec2i(-1, -1)
+    round = int(rounds.begin)
+    while met[0] < 0 and round < rounds.end:
+        count = wp.min(rounds.most, rounds.first + rounds.more * round)
+        met = grow_once(motions, trees, problem, trees.seed + round, count, low, high, steps)
+        round += 1
+    return wp.vec3i(met[0], met[1], round)
+
+
+@wp.func
+def write_state(trees: Trees, problem: int, found: wp.vec3i, state: wp.array[wp.int32]):
+    """Writes what `grow` has found of a problem."""
+    n = trees.n_trees / 2
+    state[5 * n + problem] = found[2]
+    if found[0] >= 0:
+        state[2 * n + 2 * problem] = found[0]
+        state[2 * n + 2 * problem + 1] = found[1]
+        state[4 * n + problem] = vertices_of(trees, problem, wp.vec2i(found[0], found[1]))
+
+
+@wp.func
+def motions_of_problem(
+    problem: int,
+    scratch: wp.uint64,
+    n_joints: int,
+    env_index: wp.array[wp.int32],
+    scene: Scene,
+    robot: Robot,
+    base: wp.array2d[MovingFrame],
+    body_pairs: wp.array[BodyPair],
+    left_out: wp.array[wp.vec2i],
+    tolerance: wp.array[wp.float32],
+) -> Motions:
+    """What motions of a problem are checked by, in scratch memory."""
+    env = env_of_row(env_index, problem)
+    motions = motions_of(robot, scratch, n_joints)
+    motions.robot = robot_in_env(robot, env)
+    motions.env = env
+    motions.owner = problem
+    motions.scene = scene
+    motions.base = base
+    motions.body_pairs = body_pairs
+    motions.left_out = left_out
+    motions.tolerance = tolerance
+    return motions
+
+
 @wp.kernel
 def grow_trees(
     # operands
@@ -291,28 +349,11 @@ def grow_trees(
     """One thread per problem, from its round until its trees meet, or for some rounds."""
     problem = wp.tid()
     problem += launch_offset[0]
-    env = env_of_row(env_index, problem)
     own = row_from(scratch, problem)
     steps = steps_of(own, rounds, trees.n_joints)
-    check = motions_of(robot, behind(own, rounds.n_bytes), trees.n_joints)
-    check.robot = robot_in_env(robot, env)
-    check.env = env
-    check.owner = problem
-    check.scene = scene
-    check.base = base
-    check.body_pairs = body_pairs
-    check.left_out = left_out
-    check.tolerance = tolerance
-    met = wp.vec2i(-1, -1)
-    round = int(rounds.begin)
-    while met[0] < 0 and round < rounds.end:
-        count = wp.min(rounds.most, rounds.first + rounds.more * round)
-        seed = trees.seed + round
-        met = grow_once(check, trees, problem, seed, count, low[problem], high[problem], steps)
-        round += 1
-    n = trees.n_trees / 2
-    state[5 * n + problem] = round
-    if met[0] >= 0:
-        state[2 * n + 2 * problem] = met[0]
-        state[2 * n + 2 * problem + 1] = met[1]
-        state[4 * n + problem] = vertices_of(trees, problem, met)
+    check = motions_of_problem(
+        problem, behind(own, rounds.n_bytes), trees.n_joints,
+        env_index, scene, robot, base, body_pairs, left_out, tolerance,
+    )  # fmt: skip
+    found = grow(check, trees, problem, rounds, low[problem], high[problem], steps)
+    write_state(trees, problem, found, state)

@@ -39,8 +39,8 @@ def hits_of_walls(
 def maze(device: torch.device) -> Any:
     start = torch.tensor([[-2.0, -2.0], [-2.5, 2.4], [-2.0, 0.0], [2.0, 0.0]], device=device)
     goal = torch.tensor([[2.0, 2.0], [1.0, -2.5], [2.0, 0.0], [-2.0, 0.1]], device=device)
-    limits = torch.tensor([[-3.0, 3.0], [-3.0, 3.0]], device=device)
-    return SimpleNamespace(start=start, goal=goal, limits=limits, hits=hits_of_walls)
+    joint_range = torch.tensor([[-3.0, -3.0], [3.0, 3.0]], device=device)
+    return SimpleNamespace(start=start, goal=goal, joint_range=joint_range, hits=hits_of_walls)
 
 
 def grown(trees: RrtConnect, rounds: int = 100) -> list[tuple[int, torch.Tensor]]:

@@ -370,7 +370,7 @@ def test_reports(tmp_path: Path) -> None:
 def test_results_of_problems_with_near_ends() -> None:
     """Ends that are free, but nearer than the margin, are planned from and to.
 
-    Two were without a path by the planner of these results, as some others.
+    One takes longer than the 30 s that problems were given, as another one of the same robot.
     """
     rows = {
         (robot, row["type"], row["index"]): row
@@ -382,6 +382,6 @@ def test_results_of_problems_with_near_ends() -> None:
     assert len(near) == 13
     assert all(row["possible"] and not row["refused"] for row in near)
     solved = [row for row in near if row["solved"]]
-    assert len(solved) == 11
+    assert len(solved) == 12
     assert all(0.0 < row["clearance"] < MARGIN for row in solved)
     assert all("no path proven free" in row["reason"] for row in near if not row["solved"])

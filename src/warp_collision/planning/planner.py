@@ -14,6 +14,7 @@ from torch import Tensor
 from warp_collision import validate
 from warp_collision.messages import short_repr
 from warp_collision.planning.endpoints import (
+    NearEnd,
     endpoint_operands,
     near_ends,
     require_valid,
@@ -24,6 +25,7 @@ from warp_collision.planning.moving import Traffic, both, soonest
 from warp_collision.planning.objective import Objective, require_callables
 from warp_collision.planning.planned_paths import PlannedPaths
 from warp_collision.planning.problems import Problems
+from warp_collision.planning.rrt_connect import FirstPaths
 from warp_collision.planning.search import BestPaths, Budget, PlanningProgress, Search
 from warp_collision.planning.shortcuts import path_length, shortest_of_each
 from warp_collision.planning.terms import SELF_WEIGHT, CollisionTerm, Term
@@ -161,42 +163,76 @@ class Planner:
             return self._among_movers.plan(start, goal, base_pose, call)
         own, robot, world = self._options, self._robot, self._world
         budget = Budget(own.max_iterations, own.max_seconds)
-        must_be_valid, first_only = own.on_invalid_endpoints == "raise", own.until == "first"
-        ends = endpoint_operands(start, goal, robot, world, must_be_valid)
+        must_be_finite = own.on_invalid_endpoints == "raise"
+        ends = endpoint_operands(start, goal, robot, world, must_be_finite)
         batch = ends.shape[1]
         env_index = validate.env_operand(env_index, batch, world.n_envs, world.device, check=True)
-        numbers = random.Random(_seed_of(generator))
+        numbers, seed = random.Random(), _seed_of(generator)
         if base_pose is not None:  # in each problem
             base_pose = base_operand(base_pose, ends[0]).detach().expand(batch, 7)
         self._look_for_changes()
         with torch.no_grad():
             problems = self._problems(ends, env_index, base_pose)
+            first = None
+            if progress is None and self._is_for_first_paths(problems, budget):
+                numbers.seed(seed)
+                first = FirstPaths(problems, numbers, own.horizon, own.max_iterations)
+            if first is not None and first.are_all_found:
+                return _of_first(problems, first)
+            if first is not None and not first.are_peculiar:
+                search = self._search(problems, budget, numbers)
+                search.go_on(first)
+                return self._planned(problems, search, ())
+            numbers.seed(seed)
             problems, valid, straight = with_margins(problems)
-            if must_be_valid:
+            if own.on_invalid_endpoints == "raise":
                 require_valid(problems, valid)
             near = near_ends(problems, valid)
-            objective = functools.cache(functools.partial(_objective, problems, own.terms))
-            best = BestPaths(problems, objective() if own.terms else None, own.horizon, progress)
-            search = Search(problems, objective, best, budget, numbers, own.n_seeds, first_only)
+            search = self._search(problems, budget, numbers, progress)
             search.run(valid.all(0), straight)
-            motion = None
-            if self._limits is not None:
-                most = 0 if budget.is_late else MOST_ITERATIONS
-                motion = _soonest(problems, best, search.others, self._limits, most)
-            measured = _measured(problems, objective, best, first_only)
+            return self._planned(problems, search, near)
+
+    def _is_for_first_paths(self, problems: Problems, budget: Budget) -> bool:
+        """Whether one launch may find what is asked for."""
+        own = self._options
+        if own.until != "first" or own.terms or self._limits is not None:
+            return False
+        may_grow = own.horizon > 2 and own.max_iterations > 0 and not budget.is_late
+        return may_grow and problems.are_in_lanes
+
+    def _search(
+        self,
+        problems: Problems,
+        budget: Budget,
+        numbers: random.Random,
+        progress: Callable[[PlanningProgress], object] | None = None,
+    ) -> Search:
+        own = self._options
+        objective = functools.cache(functools.partial(_objective, problems, own.terms))
+        best = BestPaths(problems, objective() if own.terms else None, own.horizon, progress)
+        return Search(problems, objective, best, budget, numbers, own.n_seeds, own.until == "first")
+
+    def _planned(
+        self, problems: Problems, search: Search, near: tuple[NearEnd, ...]
+    ) -> PlannedPaths:
+        """What a search has found, with clearances and motions where they are asked for."""
+        best, motion = search.best, None
+        if self._limits is not None:
+            most = 0 if search.budget.is_late else MOST_ITERATIONS
+            motion = _soonest(problems, best, search.others, self._limits, most)
+        measured = _measured(problems, search.objective, best, search.first_only)
         clearance, world_clearance, self_clearance, cost, is_far = measured
-        cost = cost if motion is None else best.cost
         return PlannedPaths(
             best.joints,
             best.free,
             clearance,
             world_clearance,
             self_clearance,
-            cost,
+            cost if motion is None else best.cost,
             path_length(best.joints),
             best.iterations,
             is_far,
-            problems.margins.expand(batch).clone(),
+            problems.margins.expand(len(best.joints)).clone(),
             near,
             motion,
         )
@@ -391,6 +427,25 @@ def _objective(problems: Problems, terms: Sequence[Term]) -> Objective:
         base_pose=problems.base_pose,
     )
     return Objective(terms, collision, problems.limits)
+
+
+def _of_first(problems: Problems, first: FirstPaths) -> PlannedPaths:
+    """What a first launch has found for all problems."""
+    joints, found = first.joints, first.cost.isfinite()
+    unknown = torch.full_like(first.cost, torch.nan)
+    return PlannedPaths(
+        joints,
+        found,
+        unknown,
+        unknown.clone(),
+        unknown.clone(),
+        unknown.clone(),
+        path_length(joints),
+        first.iterations,
+        first.far,
+        problems.margins.expand(len(joints)).clone(),
+        (),
+    )
 
 
 def _measured(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -85,6 +86,16 @@ class Problems:
         return low - ROUNDING, high + ROUNDING
 
     @_Known
+    def joint_range(self) -> Tensor:
+        """Lowest and highest values (2, n_joints) that joints are sampled in.
+
+        Of continuous joints one revolution.
+        """
+        return torch.nan_to_num(
+            self.limits, nan=0.0, posinf=math.pi, neginf=-math.pi
+        ).T.contiguous()
+
+    @_Known
     def pace(self) -> Tensor:
         """What joints take for their motion (n_joints,) [s/rad, s/m]; (0,) where lengths count."""
         if self.limits_of_time is None:
@@ -124,6 +135,11 @@ class Problems:
         if not self.has_smaller_margins:
             return self._usual_changing_pairs
         return robot_tables(self.robot, self.changing_pairs, self.start.device)
+
+    @property
+    def wanted(self) -> tuple[Tensor | None, ...]:
+        """By what paths are compared: two tables of pairs, the preferred clearance, the pace."""
+        return *self._changing_pairs[1], self._preferred_clearance, self.pace
 
     @_Known
     def _preferred_clearance(self) -> Tensor:

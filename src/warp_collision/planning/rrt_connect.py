@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from warp_collision.devices import CPU
 from warp_collision.kernels import trees as kernels
+from warp_collision.kernels.lanes.first_paths import PECULIAR, first_paths
 from warp_collision.kernels.lanes.growing_trees import grow_trees, scratch_of_steps
 from warp_collision.launching.launch import launch
 from warp_collision.planning.problems import Problems
@@ -161,34 +162,38 @@ class RrtConnect:
 
     Attributes:
         rows: (n,) int64, the problems without a path so far.
+        n_grown: rounds so far.
     """
 
     def __init__(self, problems: Problems, rows: Tensor, numbers: random.Random):
-        self.rows = rows
-        self._problems = problems
         ends = torch.stack((problems.start[rows], problems.goal[rows]), dim=1)
-        # One revolution of continuous joints.
-        limits = torch.nan_to_num(problems.limits, nan=0.0, posinf=math.pi, neginf=-math.pi)
-        low, high = limits.unbind(-1)
-        self._low, self._high = torch.minimum(low, ends.amin(1)), torch.maximum(high, ends.amax(1))
-        longest = float(torch.linalg.vector_norm(self._high - self._low, dim=1).max())
-        self._most_parts = max(math.ceil(min(longest / kernels.RANGE, _MOST_PARTS)), 1)
-        self._n_grown, self._seed = 0, numbers.getrandbits(30)
-        self._sizes = _ON_CPU if rows.device == CPU else _ON_GPU
+        low, high = problems.joint_range
+        low, high = torch.minimum(low, ends.amin(1)), torch.maximum(high, ends.amax(1))
+        self._begin(problems, rows, numbers, low, high)
         self._trees = _Trees.of_roots(ends.flatten(0, 1), 1 + self._room())
+
+    def _begin(
+        self, problems: Problems, rows: Tensor, numbers: random.Random, low: Tensor, high: Tensor
+    ) -> None:
+        """Begins without trees, of which nodes are in a range (n, n_joints)."""
+        self.rows, self._problems, self._low, self._high = rows, problems, low, high
+        longest = float(torch.linalg.vector_norm(high - low, dim=1).max())
+        self._most_parts = max(math.ceil(min(longest / kernels.RANGE, _MOST_PARTS)), 1)
+        self.n_grown, self._seed = 0, numbers.getrandbits(30)
+        self._sizes = _ON_CPU if rows.device == CPU else _ON_GPU
 
     def grow(self, most: int) -> tuple[int, list[Solved]]:
         """Grows for at most so many rounds; returns how many, and what was solved in them."""
         rounds = min(most, self._rounds())
         self._grow(rounds)
-        self._n_grown += rounds
+        self.n_grown += rounds
         return rounds, self._take_solved()
 
     def _most_samples(self) -> int:
         return min(max(self._sizes.shared // len(self.rows), _LEAST_SAMPLES), self._sizes.most)
 
     def _n_samples(self) -> int:
-        return min(self._most_samples(), self._sizes.first + self._sizes.more * self._n_grown)
+        return min(self._most_samples(), self._sizes.first + self._sizes.more * self.n_grown)
 
     def _rounds(self) -> int:
         """Rounds until the next look."""
@@ -196,7 +201,7 @@ class RrtConnect:
         if least == 1:
             return 1
         per_round = 2 * len(self.rows) * self._n_samples() * self._most_parts
-        return max(min(self._n_grown // _GROWTH, _MOST_ROOM // per_round), least)
+        return max(min(self.n_grown // _GROWTH, _MOST_ROOM // per_round), least)
 
     def _room(self) -> int:
         """Nodes that a tree may get until the next look."""
@@ -204,7 +209,7 @@ class RrtConnect:
 
     def _grow(self, rounds: int) -> None:
         for index in range(rounds):
-            self._grow_once(self._seed + self._n_grown + index)
+            self._grow_once(self._seed + self.n_grown + index)
 
     def _grow_once(self, seed: int) -> None:
         (n, n_joints), m, parts = self._low.shape, self._n_samples(), self._most_parts
@@ -227,7 +232,7 @@ class RrtConnect:
 
     def _rounds_of(self, chosen: Tensor) -> Tensor:
         """(m,) int64, of the trees of problems (m,) that have met, without waiting."""
-        return self.rows.new_full((len(chosen),), self._n_grown)
+        return self.rows.new_full((len(chosen),), self.n_grown)
 
     def _take_solved(self) -> list[Solved]:
         """The paths of problems whose trees have met since the last look; the others go on."""
@@ -247,12 +252,15 @@ class RrtConnect:
             operands = trees, trees.meeting, chosen, paths
             launch(kernels.paths_of_trees, (n_met,), *operands, device=paths.device)
             solved.append(Solved(paths, self.rows[chosen], n_vertices, self._rounds_of(chosen)))
-        kept = order[n_met:]
+        self._keep(order[n_met:], used)
+        return solved
+
+    def _keep(self, kept: Tensor, used: int) -> None:
+        """Goes on with some problems alone, of whose trees up to `used` nodes are used."""
         self.rows = self.rows[kept]
         if len(kept):
             self._low, self._high = self._low[kept], self._high[kept]
-            self._trees = trees.kept(kept, used, 2 * (used + self._room()))
-        return solved
+            self._trees = self._trees.kept(kept, used, 2 * (used + self._room()))
 
 
 class _Rounds(NamedTuple):
@@ -271,6 +279,17 @@ class _Rounds(NamedTuple):
         return self
 
 
+class _Pointers(NamedTuple):
+    """A struct of the kernels: pointers to tensors, then numbers."""
+
+    tensors: tuple[Tensor | None, ...]
+    numbers: tuple[int, ...]
+
+    def values(self) -> tuple[int, ...]:
+        """The fields of the struct."""
+        return *(0 if each is None else each.data_ptr() for each in self.tensors), *self.numbers
+
+
 class TreesInLanes(RrtConnect):
     """The same on a CPU, where a launch has up to 16 rounds with the proofs of their motions.
 
@@ -279,7 +298,7 @@ class TreesInLanes(RrtConnect):
 
     def _rounds(self) -> int:
         per_round = 2 * len(self.rows) * self._most_samples() * self._most_parts
-        most = _ROUNDS_IN_LANES[min(self._n_grown, 1)]
+        most = _ROUNDS_IN_LANES[min(self.n_grown, 1)]
         return max(min(_ROOM_IN_LANES // per_round, most), 1)
 
     def _room(self) -> int:
@@ -289,11 +308,75 @@ class TreesInLanes(RrtConnect):
         return self._trees.n_rounds[chosen].long()
 
     def _grow(self, rounds: int) -> None:
-        sizes, trees, begin = self._sizes, self._trees._replace(seed=self._seed), self._n_grown
-        (n, n_joints), m, parts = self._low.shape, self._most_samples(), self._most_parts
-        n_bytes = scratch_of_steps(m, parts, n_joints)
-        counted = _Rounds(begin, begin + rounds, sizes.first, sizes.more, m, parts, n_bytes)
+        counted = self._counted(rounds)
+        trees = self._trees._replace(seed=self._seed)
         operands = self._low, self._high, trees, counted
-        operands = *operands, *self._problems.in_lanes(self.rows, n_bytes)
+        operands = *operands, *self._problems.in_lanes(self.rows, counted.n_bytes)
+        self._launch(grow_trees, *operands, trees.state)
+
+    def _counted(self, rounds: int) -> _Rounds:
+        """So many rounds from now on."""
+        sizes, begin, m, parts = self._sizes, self.n_grown, self._most_samples(), self._most_parts
+        n_bytes = scratch_of_steps(m, parts, self._low.shape[1])
+        return _Rounds(begin, begin + rounds, sizes.first, sizes.more, m, parts, n_bytes)
+
+    def _launch(self, kernel: Any, *operands: Any) -> None:
+        n = len(self.rows)
         work = _WORK_OF_A_PROBLEM * n if n > 1 else 0
-        launch(grow_trees, (n,), *operands, trees.state, device=CPU, items=work)
+        launch(kernel, (n,), *operands, device=CPU, items=work)
+
+
+class FirstPaths(TreesInLanes):
+    """The first launch of trees in lanes, with all that a first path needs.
+
+    That is, ends and straight lines are proven free, and paths have so many waypoints and are
+    compared as in `Search`. Problems without peculiarities are those whose ends keep the margin and
+    are within the range that joints are sampled in, with paths of few vertices.
+
+    Args:
+        problems: all problems, of one margin.
+        numbers: of which the random configurations are drawn.
+        horizon: waypoints of a path.
+        most: rounds, at most.
+
+    Attributes:
+        joints: (batch, horizon, n_joints), the paths.
+        cost: (batch,) of these, infinite where there is none.
+        far: (batch,) bool, which of them keep the preferred clearance.
+        iterations: (batch,) int64, rounds of trees until the path.
+    """
+
+    def __init__(self, problems: Problems, numbers: random.Random, horizon: int, most: int):
+        start, known = problems.start, problems.joint_range
+        n, n_joints = start.shape
+        low, high = known[:, None].expand(2, n, n_joints)
+        self._begin(problems, torch.arange(n), numbers, low, high)
+        rounds = min(most, self._rounds())
+        counted = self._counted(rounds)
+        self._trees = _Trees.with_room(2 * n, 1 + self._room(), start)
+        trees = self._trees._replace(seed=self._seed)
+        self.joints, self.cost = start.new_empty((n, horizon, n_joints)), start.new_empty(n)
+        self.far = torch.zeros(n, dtype=torch.bool)
+        flags = torch.empty((2 * n, horizon - 1), dtype=torch.bool)
+        paths = _Pointers((self.joints, self.cost, self.far, flags), (n, horizon))
+        tensors = start, problems.goal, known, *problems.wanted
+        counts = [0 if each is None else len(each) for each in problems.wanted]
+        asked = _Pointers(tensors, (counts[0], counts[1], counts[3]))
+        *scene, scratch = problems.in_lanes(self.rows, counted.n_bytes)
+        self._launch(first_paths, asked, trees, counted, *scene, scratch, trees.state, paths)
+        self.n_grown, self.iterations = rounds, trees.n_rounds.long()
+
+    @property
+    def are_all_found(self) -> bool:
+        """Whether each problem has a path."""
+        return bool(self.cost.isfinite().all())
+
+    @property
+    def are_peculiar(self) -> bool:
+        """Whether a problem is left to other functions."""
+        return bool((self.iterations == PECULIAR).any())
+
+    def go_on(self) -> None:
+        """Goes on with the problems that have no path."""
+        n_nodes = int(self._trees.state[: 2 * len(self.rows)].max())
+        self._keep(torch.nonzero(self.cost.isinf())[:, 0], n_nodes)

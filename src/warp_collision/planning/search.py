@@ -17,7 +17,7 @@ from warp_collision.launching.launch import launch
 from warp_collision.planning.descent import PathDescent, straight_lines
 from warp_collision.planning.objective import Objective
 from warp_collision.planning.problems import Problems
-from warp_collision.planning.rrt_connect import RrtConnect, Solved, TreesInLanes
+from warp_collision.planning.rrt_connect import FirstPaths, RrtConnect, Solved, TreesInLanes
 from warp_collision.planning.shortcuts import (
     path_length,
     resample,
@@ -105,6 +105,12 @@ class BestPaths:
     def free(self) -> Tensor:
         """Which problems (batch,) have a path."""
         return self.cost.isfinite()
+
+    def take(self, first: FirstPaths) -> None:
+        """Takes the paths that a first launch has found."""
+        found = first.cost.isfinite()
+        self.joints = torch.where(found[:, None, None], first.joints, self.joints)
+        self.cost, self.far, self.iterations = first.cost, first.far, first.iterations
 
     def offer(self, paths: Tensor, problem: Tensor, rounds: Tensor | None = None) -> None:
         """Keeps those of the paths (n, horizon, n_joints) of problems (n,) that are better.
@@ -222,8 +228,22 @@ class Search:
             return
         if len(found):
             rows = rows[~best.free[rows]]
+        self._search(rows, found)
+
+    def go_on(self, first: FirstPaths) -> None:
+        """Goes on from a first launch until each problem has a path or a limit is reached."""
+        self.best.take(first)
+        self.best.rounds = first.n_grown
+        first.go_on()
+        rows = first.rows
+        self._search(rows, rows[:0], first)
+
+    def _search(self, rows: Tensor, found: Tensor, trees: RrtConnect | None = None) -> None:
+        """Grows trees of problems (n,); improves their paths, and those of some others first."""
+        best = self.best
         while len(rows) and not self.is_over:
-            trees, before = self._trees(rows), best.rounds  # again after too many vertices
+            before = 0 if trees is not None else best.rounds
+            trees = trees or self._trees(rows)  # others after too many vertices
             while len(trees.rows) and not self.is_over:
                 solved = self._first_paths(trees, before, max(2 * best.rounds, _GROUP))
                 best.report()
@@ -233,7 +253,7 @@ class Search:
                 if len(found):
                     self._improve(found, solved)
                     found = found[:0]
-            rows = rows[~best.free[rows]]
+            rows, trees = rows[~best.free[rows]], None
         if not self.first_only and len(found):
             self._improve(found, [])
         if len(rows):
