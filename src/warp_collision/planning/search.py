@@ -30,11 +30,14 @@ from warp_collision.summaries import summary
 _GROUP = 40  # rounds of trees, after which the problems solved so far are improved, then twice ...
 _MORE_ROUNDS = 8  # of other trees for the same problems than the first trees needed
 _MAX_ROUNDS = 16  # of other trees
-_NODES = 20  # per path and round of shortcuts
-# Rounds of shortcuts of paths of trees, and of how many of the shortest of a problem.
-_SEED_PHASES = ((2, None), (2, 2))
-_ROUNDS = 3  # of shortcuts after a descent
-_PASSES = 3  # at most
+_NODES = 16  # per path and round of shortcuts
+# Rounds of shortcuts of paths of trees, and of how many of the shortest of a problem. Several paths
+# become curves in time, where only one is to be short.
+_SEED_PHASES, _SEED_PHASES_FOR_TIME = ((1, None), (2, 1)), ((2, None), (2, 2))
+_ROUNDS = 4  # of shortcuts after a descent
+# A second pass makes paths shorter by a hundredth in a third of the time of a plan. Costs of the
+# caller and times gain more.
+_PASSES, _PASSES_FOR_COST = 1, 3  # at most
 _GAIN = 0.03  # of the cost, without which there is no other pass
 _ITERATIONS = 16  # of a descent
 _ITERATIONS_BY_COST = 150  # if the caller has terms, which no shortcut sees
@@ -312,11 +315,12 @@ class Search:
             solved: what trees found of these problems.
         """
         best, budget, by_cost = self.best, self.budget, self.best.by_objective
+        for_time = self.problems.limits_of_time is not None
         if solved:
             solved = solved + self._other_paths(torch.cat([each.problem for each in solved]))
             paths = stacked([each.paths for each in solved])
             problem = torch.cat([each.problem for each in solved])
-            for rounds, most in _SEED_PHASES:
+            for rounds, most in _SEED_PHASES_FOR_TIME if for_time else _SEED_PHASES:
                 if budget.is_late:
                     break
                 if most is not None:
@@ -324,7 +328,7 @@ class Search:
                     paths, problem = paths[kept], problem[kept]
                 paths = self._shorten(paths, problem, rounds)
                 best.offer_polylines(paths, problem)
-            if self.problems.limits_of_time is not None:
+            if for_time:
                 self.others.append((resample(paths, best.horizon), problem))
         straight = self._far_costs(torch.stack((self.problems.start, self.problems.goal), dim=1))
         cost = best.cost[rows]
@@ -332,7 +336,7 @@ class Search:
         if not by_cost:
             may_gain &= cost > (1.0 + 1e-4) * straight[rows]
         rows = rows[may_gain]
-        for _ in range(_PASSES):
+        for _ in range(_PASSES_FOR_COST if by_cost or for_time else _PASSES):
             if len(rows) == 0 or budget.is_late:
                 break
             before = best.cost[rows]
