@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 import compare
 from primitives import KINDS, Call, paths, scenes
 from refusals import forbid_launches
+from warp_collision import MeshWorld
 
 Tensor = torch.Tensor
 
@@ -22,11 +24,16 @@ def kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
+@cache
+def world_of(device: torch.device) -> MeshWorld:
+    """One for all tests: they change buffers, and no world."""
+    return compare.build_world(scenes(), device)
+
+
 @pytest.fixture
 def call(kind: str, device: torch.device) -> Call:
     """A call with spheres that require a gradient."""
-    spheres = paths(device).requires_grad_(True)
-    return Call(kind, spheres, compare.build_world(scenes(), device))
+    return Call(kind, paths(device).requires_grad_(True), world_of(device))
 
 
 # -- stale buffers --------------------------------------------------------------------------------
@@ -377,7 +384,7 @@ def test_buffers_may_lie_side_by_side(call: Call) -> None:
 @pytest.mark.usefixtures("no_launch")
 @pytest.mark.parametrize("steps", [-1, 1.5, None, "1"])
 def test_unfit_sweep_steps(steps: Any, device: torch.device) -> None:
-    call = Call("swept", paths(device), compare.build_world(scenes(), device))
+    call = Call("swept", paths(device), world_of(device))
     with pytest.raises(ValueError, match=rf"sweep_steps must be an int, 0 or more, got {steps!r}"):
         call(sweep_steps=steps)
     with pytest.raises(TypeError, match=r"speed_dt must be a torch\.Tensor.*got float"):
