@@ -35,8 +35,7 @@ _NODES = 16  # per path and round of shortcuts
 # become curves in time, where only one is to be short.
 _SEED_PHASES, _SEED_PHASES_FOR_TIME = ((1, None), (2, 1)), ((2, None), (2, 2))
 _ROUNDS = 4  # of shortcuts after a descent
-# A second pass makes paths shorter by a hundredth in a third of the time of a plan. Costs of the
-# caller and times gain more.
+# By length a second pass gains little; by costs of the caller and by time it may gain more.
 _PASSES, _PASSES_FOR_COST = 1, 3  # at most
 _GAIN = 0.03  # of the cost, without which there is no other pass
 _ITERATIONS = 16  # of a descent
